@@ -1,0 +1,112 @@
+//! The safety rules that the machines keep, each of which the simulator can turn off to show that its oracle would
+//! notice. Outside the simulator all rules are always kept.
+
+/// One safety rule, as named by `mainstay sim --break`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Rule {
+    /// An output leaves only when the delivery that made it is stable.
+    SendAfterStable,
+    /// An answer leaves only when the delivery that made it is stable.
+    AcknowledgeAfterStable,
+    /// The answer to a duplicate waits for what the first answer waits for.
+    DuplicateAfterStable,
+    /// The journal is trimmed only behind a checkpoint that is durable, with its directory.
+    TrimAfterCheckpoint,
+    /// A failed sync poisons the journal; nothing is taken as durable afterwards.
+    FailedSyncPoisons,
+    /// A record of a previous life of its bytes is not accepted.
+    StaleRecordRefused,
+    /// A request below its thread's floor is answered `Evicted`, never applied again.
+    EvictedNotReapplied,
+    /// An effect is released once.
+    ReleaseOnce,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Self; 8] = [
+        Self::SendAfterStable,
+        Self::AcknowledgeAfterStable,
+        Self::DuplicateAfterStable,
+        Self::TrimAfterCheckpoint,
+        Self::FailedSyncPoisons,
+        Self::StaleRecordRefused,
+        Self::EvictedNotReapplied,
+        Self::ReleaseOnce,
+    ];
+
+    /// The name by which a person breaks it: what happens when it is off.
+    #[must_use]
+    pub fn broken_name(self) -> &'static str {
+        match self {
+            Self::SendAfterStable => "send-before-stable",
+            Self::AcknowledgeAfterStable => "acknowledge-before-stable",
+            Self::DuplicateAfterStable => "duplicate-answered-early",
+            Self::TrimAfterCheckpoint => "trim-before-checkpoint-durable",
+            Self::FailedSyncPoisons => "failed-sync-ignored",
+            Self::StaleRecordRefused => "stale-record-accepted",
+            Self::EvictedNotReapplied => "evicted-reapplied",
+            Self::ReleaseOnce => "release-twice",
+        }
+    }
+
+    /// Where the rule comes from.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::SendAfterStable => "output commit: Strom and Yemini 1985, section 2; Elnozahy et al. 2002, section 2.6",
+            Self::AcknowledgeAfterStable => "pessimistic logging: Alvisi and Marzullo 1998, |Depend(e)| <= 1 until stable",
+            Self::DuplicateAfterStable => "output commit applied to a repeated answer; IETF Idempotency-Key draft, section 2",
+            Self::TrimAfterCheckpoint => "Johnson and Zwaenepoel 1987, log discarded behind a stable checkpoint",
+            Self::FailedSyncPoisons => "Rebello et al. 2020, Can Applications Recover from fsync Failures?",
+            Self::StaleRecordRefused => "write-ahead logging on recycled segments; docs/journal-format.md, generation",
+            Self::EvictedNotReapplied => "client sequence floors: Ongaro 2014, section 6.3",
+            Self::ReleaseOnce => "output commit: an output is released exactly once per life",
+        }
+    }
+}
+
+/// Which rules are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    broken: u8,
+}
+
+impl Rules {
+    /// All of them: the only value outside the simulator.
+    pub const KEPT: Self = Self { broken: 0 };
+
+    /// All but `rule`.
+    #[must_use]
+    pub fn without(rule: Rule) -> Self {
+        Self { broken: 1 << rule as u8 }
+    }
+
+    /// Whether `rule` is kept.
+    #[inline]
+    #[must_use]
+    pub fn keep(self, rule: Rule) -> bool {
+        self.broken & (1 << rule as u8) == 0
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self::KEPT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaking_one_rule_keeps_the_others() {
+        for broken in Rule::ALL {
+            let rules = Rules::without(broken);
+            assert!(!rules.keep(broken));
+            assert!(Rule::ALL.iter().filter(|&&rule| rule != broken).all(|&rule| rules.keep(rule)));
+        }
+    }
+}
