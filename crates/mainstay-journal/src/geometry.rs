@@ -1,0 +1,77 @@
+//! How large pages and segments are, and where a log sequence number lies.
+
+use mainstay_types::id::Lsn;
+
+/// Smallest unit of a write, in bytes: what direct I/O is aligned to.
+pub const BLOCK_BYTES: u32 = 4096;
+
+/// Bytes before the first page of a segment file: its header block.
+pub const SEGMENT_HEADER_BYTES: u64 = 4096;
+
+/// The sizes of a journal; fixed when its directory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of one page: a power of two, [`BLOCK_BYTES`] to 64 MiB.
+    pub page_bytes: u32,
+    /// Pages in the ring: 1 (the synchronous baseline) to 64.
+    pub pages: u16,
+    /// Pages in one segment file: 1 to 65,536.
+    pub segment_pages: u32,
+}
+
+impl Default for Geometry {
+    /// Three pages of 4 MiB, segments of 64 MiB.
+    fn default() -> Self {
+        Self { page_bytes: 4 << 20, pages: 3, segment_pages: 16 }
+    }
+}
+
+/// Where a byte of the log lies in the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the segment in the endless sequence of segments.
+    pub segment: u64,
+    /// Byte offset in the segment's file.
+    pub offset: u64,
+}
+
+impl Geometry {
+    /// Bytes of log in one segment, its header not counted.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.segment_pages)
+    }
+
+    /// Length of a segment's file, in bytes.
+    #[must_use]
+    pub fn segment_file_bytes(&self) -> u64 {
+        SEGMENT_HEADER_BYTES + self.segment_bytes()
+    }
+
+    /// The number of the page that holds `lsn`, in the endless sequence of pages.
+    #[must_use]
+    pub fn page_of(&self, lsn: Lsn) -> u64 {
+        lsn.0 / u64::from(self.page_bytes)
+    }
+
+    /// The first byte of page number `page`.
+    #[must_use]
+    pub fn page_start(&self, page: u64) -> Lsn {
+        Lsn(page * u64::from(self.page_bytes))
+    }
+
+    /// The ring slot of page number `page`.
+    #[must_use]
+    pub fn slot_of(&self, page: u64) -> usize {
+        usize::try_from(page % u64::from(self.pages)).expect("a slot is below 64")
+    }
+
+    /// Where `lsn` lies in the segment files.
+    #[must_use]
+    pub fn place_of(&self, lsn: Lsn) -> Place {
+        Place {
+            segment: lsn.0 / self.segment_bytes(),
+            offset: SEGMENT_HEADER_BYTES + lsn.0 % self.segment_bytes(),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The paged log on disk, without the disk.
+//!
+//! Records are appended to pages in a shared mapping (level `Process` at once, without a system call); full pages are
+//! written behind the caller's back; a flush makes everything appended so far durable with one write. Byte formats:
+//! `docs/journal-format.md`.
+//!
+//! ```text
+//!   append ──> page 0 │ page 1 │ page 2      shared mapping (the ring), found again by repair after kill -9
+//!                 │        │
+//!                 └ Write ─┴─> segment 7 │ segment 8 │ …    files written once in full, recycled behind a checkpoint
+//! ```
+//!
+//! What this crate does not do: it opens no file and starts no thread. [`journal::Journal`] asks for [`effect::DiskEffect`]s and learns of
+//! their completion by [`effect::DiskEvent`]s; opening, repair, segment preparation and trimming are plain sequential code over
+//! [`storage::Storage`].
+
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+pub mod effect;
+pub mod geometry;
+pub mod inspect;
+pub mod journal;
+pub mod memory;
+pub mod memory_storage;
+pub mod open;
+pub mod options;
+pub mod reader;
+pub mod record;
+pub mod repair;
+pub mod stats;
+pub mod storage;

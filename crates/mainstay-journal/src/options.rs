@@ -1,0 +1,36 @@
+//! How a journal is opened.
+
+use crate::geometry::Geometry;
+use mainstay_types::id::StoreId;
+use mainstay_types::rules::Rules;
+
+/// What [`crate::open::open`] is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// The sizes of a journal that is made now; an existing one keeps its own.
+    pub geometry: Geometry,
+    /// The identity of a journal that is made now, drawn at random by the caller; an existing one keeps its own.
+    pub new_store: StoreId,
+    /// Whether a directory without a journal gets one; else it is refused.
+    pub create: bool,
+    /// The safety rules to keep: all of them outside the simulator.
+    pub rules: Rules,
+    /// For measurement only: appends are buffered and nothing is ever written, so nothing becomes durable.
+    pub buffer_only: bool,
+    /// How many recycled segment files are kept for reuse at most; the rest is removed.
+    pub free_segments_max: usize,
+}
+
+impl Default for OpenOptions {
+    /// Create with the default geometry and an all-zero identity, keep every rule, keep two free segments.
+    fn default() -> Self {
+        Self {
+            geometry: Geometry::default(),
+            new_store: StoreId([0; 16]),
+            create: true,
+            rules: Rules::KEPT,
+            buffer_only: false,
+            free_segments_max: 2,
+        }
+    }
+}
