@@ -1,0 +1,147 @@
+//! The house as a table: which crate may depend on which. A changed line here is a change of the design.
+
+/// One crate of the workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// The crate's name, which is also its folder's.
+    pub name: &'static str,
+    /// Our crates that it may depend on.
+    pub uses: &'static [&'static str],
+    /// Our crates that its tests and examples may depend on besides.
+    pub tests_use: &'static [&'static str],
+    /// Whether it must neither see nor touch the world: see [`crate::silence`].
+    pub silent: bool,
+}
+
+const TYPES: &str = "mainstay-types";
+const JOURNAL: &str = "mainstay-journal";
+const GATE: &str = "mainstay-gate";
+const RECOVERY: &str = "mainstay-recovery";
+const PROCESS: &str = "mainstay-process";
+const DISK: &str = "mainstay-disk";
+const RUNTIME: &str = "mainstay-runtime";
+const FACADE: &str = "mainstay";
+const CLIENT: &str = "mainstay-client";
+const SIM: &str = "mainstay-sim";
+const BENCH: &str = "mainstay-bench";
+const CLI: &str = "mainstay-cli";
+
+/// Every crate of the workspace, from the ground up. An arrow that is not here is refused.
+pub const LAYERS: &[Layer] = &[
+    // words
+    silent(TYPES, &[]),
+    // silent rooms, strangers to each other
+    silent(JOURNAL, &[TYPES]),
+    silent(GATE, &[TYPES]),
+    silent(RECOVERY, &[TYPES]),
+    // composer: the only place that knows all rooms; silent as well
+    silent(PROCESS, &[TYPES, JOURNAL, GATE, RECOVERY]),
+    // drivers
+    plain(DISK, &[TYPES, JOURNAL]),
+    plain(SIM, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(RUNTIME, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK]),
+    // facade and client
+    plain(CLIENT, &[TYPES]),
+    with_tests(
+        FACADE,
+        &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME],
+        &[CLIENT],
+    ),
+    // faces
+    plain(
+        BENCH,
+        &[
+            TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT,
+        ],
+    ),
+    plain(
+        CLI,
+        &[
+            TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH,
+        ],
+    ),
+    // chores: no part of the product
+    plain("xtask", &[]),
+];
+
+/// Libraries that a silent crate may depend on, directly or through others: words of the language (derives and errors),
+/// layouts, codecs and checksums. None reads a clock, opens a file or a socket, starts a thread or draws randomness.
+pub const PURE_LIBRARIES: &[(&str, &str)] = &[
+    ("cobs", "byte stuffing; compiled with postcard, not used by us"),
+    ("crc32c", "checksum of journal records"),
+    ("postcard", "codec of checkpoints"),
+    ("proc-macro2", "build time only: derives"),
+    ("quote", "build time only: derives"),
+    ("serde", "codec traits"),
+    ("serde_core", "codec traits"),
+    ("serde_derive", "build time only: derives"),
+    ("syn", "build time only: derives"),
+    ("thiserror", "error types"),
+    ("thiserror-impl", "build time only: derives"),
+    ("unicode-ident", "build time only: derives"),
+    ("xxhash-rust", "hash of states, answers and bodies"),
+    ("zerocopy", "layouts of fixed headers"),
+    ("zerocopy-derive", "build time only: derives"),
+];
+
+const fn silent(name: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer {
+        name,
+        uses,
+        tests_use: &[],
+        silent: true,
+    }
+}
+
+const fn plain(name: &'static str, uses: &'static [&'static str]) -> Layer {
+    Layer {
+        name,
+        uses,
+        tests_use: &[],
+        silent: false,
+    }
+}
+
+const fn with_tests(
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+) -> Layer {
+    Layer {
+        name,
+        uses,
+        tests_use,
+        silent: false,
+    }
+}
+
+/// The line of the table for the crate of that name.
+#[must_use]
+pub fn layer(name: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|layer| layer.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_point_downwards_and_no_silent_room_names_another() {
+        for (place, layer) in LAYERS.iter().enumerate() {
+            for used in layer.uses {
+                let below = LAYERS
+                    .iter()
+                    .position(|other| other.name == *used)
+                    .expect("a used crate is in the table");
+                assert!(below < place, "{} uses {used}, which is not below it", layer.name);
+            }
+            if layer.silent && layer.name != PROCESS {
+                assert!(
+                    layer.uses.iter().all(|used| *used == TYPES),
+                    "{} is silent",
+                    layer.name
+                );
+            }
+        }
+    }
+}
