@@ -1,0 +1,1 @@
+//! The benchmark bodies of the `mainstay bench` commands.

@@ -1,0 +1,31 @@
+//! The journal on real files: everything of it that touches the operating system, and nothing that decides.
+//!
+//! ```text
+//!   Log ── many threads ──┐
+//!                         ├─> Journal (silent) ── DiskEffect ──> Disk ──┬─ inline: pwritev2 on the calling thread
+//!   a driver of its own ──┘        ^                                    ├─ background: threads or io_uring
+//!                                  └────────── DiskEvent ───────────────┴─ segments: one thread with the catalog
+//! ```
+//!
+//! [`open::open`] locks a directory, repairs the journal in it and starts its disk; [`log::Log`] shares it between threads
+//! with group commit. No async runtime: a driver that has one is told of completions by [`disk::Disk::set_notify`].
+//!
+//! What this crate does not do: it knows no record but as bytes, and never decides when something is durable.
+
+mod catalog_thread;
+mod completions;
+mod failure;
+mod futex;
+mod performer;
+mod uring;
+mod worker_threads;
+
+pub mod disk;
+pub mod file_storage;
+pub mod lock;
+pub mod log;
+pub mod mapped_pages;
+pub mod open;
+pub mod record;
+pub mod recording;
+pub mod write_method;

@@ -1,0 +1,167 @@
+//! One writer per directory: a lock that the kernel releases when its holder dies, however it dies.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Name of the lock file. It is never removed: removing it would let two processes lock two files of one name.
+pub const LOCK_FILE: &str = "lock";
+
+/// Longest hint read back from a lock file, in bytes.
+const HINT_BYTES_MAX: u64 = 512;
+
+/// Longest wait for the kernel to finish the last writes of a holder that is dead.
+const DEAD_HOLDER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How often a lock of a dead holder is tried.
+const DEAD_HOLDER_POLL: Duration = Duration::from_millis(1);
+
+/// The right to write one directory, held until dropped or until this process dies.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    file: File,
+}
+
+/// The directory could not be locked; nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process writes this directory.
+    #[error(
+        "{directory} is in use by {holder}. Nothing was changed. Stop that process first, or use another directory",
+        directory = directory.display()
+    )]
+    Held {
+        /// The directory.
+        directory: PathBuf,
+        /// Who holds it, as far as its lock file tells.
+        holder: Holder,
+    },
+    /// The lock file could not be opened, locked or written.
+    #[error("cannot lock {directory}: {source}. Nothing was changed", directory = directory.display())]
+    Io {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Who holds a lock, as written into the lock file by the holder itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process number; `None` while it has not written it yet.
+    pub pid: Option<u32>,
+    /// What it said about itself.
+    pub hint: String,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.pid, self.hint.is_empty()) {
+            (Some(pid), true) => write!(f, "process {pid}"),
+            (Some(pid), false) => write!(f, "process {pid} ({})", self.hint),
+            (None, _) => f.write_str("another process that has just started"),
+        }
+    }
+}
+
+impl DirectoryLock {
+    /// Locks `directory`, leaving this process's number and `hint` (for people, one line) in the lock file.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] when another process has it: at once when that process lives. A killed one may keep the lock
+    /// for the moment in which the kernel finishes its last writes; that is waited for.
+    pub fn acquire(directory: &Path, hint: &str) -> Result<Self, LockError> {
+        let io_error = |source| LockError::Io {
+            directory: directory.to_owned(),
+            source,
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(directory.join(LOCK_FILE))
+            .map_err(io_error)?;
+        let deadline = Instant::now() + DEAD_HOLDER_WAIT_MAX;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {
+                    let holder = read_holder(&mut file).map_err(io_error)?;
+                    if !holder.is_dead() || Instant::now() > deadline {
+                        return Err(LockError::Held {
+                            directory: directory.to_owned(),
+                            holder,
+                        });
+                    }
+                    thread::sleep(DEAD_HOLDER_POLL);
+                }
+                Err(TryLockError::Error(source)) => return Err(io_error(source)),
+            }
+        }
+        let line = hint.lines().next().unwrap_or_default();
+        let text = format!("{}\n{line}\n", std::process::id());
+        file.set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)))
+            .and_then(|_| file.write_all(text.as_bytes()))
+            .map_err(io_error)?;
+        Ok(Self { file })
+    }
+
+    /// For a ring that must not outlive the lock.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Holder {
+    /// Whether no process has its number any more.
+    fn is_dead(&self) -> bool {
+        let Some(pid) = self.pid.and_then(|pid| libc::pid_t::try_from(pid).ok()) else {
+            return false;
+        };
+        // SAFETY: signal 0 is no signal; it only asks whether the process is there.
+        let asked = unsafe { libc::kill(pid, 0) };
+        asked != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    }
+}
+
+fn read_holder(file: &mut File) -> io::Result<Holder> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(HINT_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines = text.lines();
+    Ok(Holder {
+        pid: lines.next().and_then(|line| line.trim().parse().ok()),
+        hint: lines.next().unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_lock_names_the_holder_and_a_dropped_lock_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = DirectoryLock::acquire(directory.path(), "ledger on 127.0.0.1:8080").unwrap();
+        let refused = DirectoryLock::acquire(directory.path(), "second").unwrap_err();
+        let LockError::Held { holder, .. } = &refused else {
+            panic!("unexpected {refused}")
+        };
+        assert_eq!(holder.pid, Some(std::process::id()));
+        assert_eq!(holder.hint, "ledger on 127.0.0.1:8080");
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("process {}", std::process::id()))
+        );
+        drop(first);
+        DirectoryLock::acquire(directory.path(), "third").unwrap();
+    }
+}

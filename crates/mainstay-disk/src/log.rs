@@ -1,0 +1,463 @@
+//! One journal shared by many threads: append, and commit with group commit led by whoever needs it first.
+//!
+//! ```text
+//!   commit ──> durable already? ──yes──> return
+//!                  │ no
+//!              a leader at work? ──no──> lead: flush, write and sync on this very thread, wake who was covered
+//!                  │ yes                        and one of those who came meanwhile: the next leader
+//!              sleep on the word of the round that will cover this record
+//! ```
+//!
+//! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough. A covered writer wakes,
+//! sees the durable mark and goes on without taking a lock.
+
+use crate::disk::Disk;
+use crate::futex::Futex;
+use crate::mapped_pages::MappedPages;
+use crate::open::OpenDisk;
+use mainstay_journal::effect::{DiskEffect, DiskEvent};
+use mainstay_journal::journal::{AppendError, Appended, Health, Journal};
+use mainstay_journal::record::Kind;
+use mainstay_journal::stats::Stats;
+use mainstay_journal::storage::Failure;
+use mainstay_types::id::{InstanceId, Lsn};
+use mainstay_types::level::Level;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// A journal that many threads append to. Clones are the same journal.
+///
+/// Dropping the last one stops without a seal, as a crash would; [`Log::seal`] is the clean stop.
+#[derive(Clone, Debug)]
+pub struct Log {
+    shared: Arc<Shared>,
+}
+
+/// What a [`Log`] counts besides the journal's own [`Stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// The journal's own counters.
+    pub journal: Stats,
+    /// Time that appends waited for a free page, in nanoseconds, all threads together.
+    pub stall_ns: u64,
+    /// Appends that waited for a free page, however often they tried.
+    pub stalled_appends: u64,
+    /// Rounds of group commit.
+    pub rounds: u64,
+    /// Commits that found their record durable already.
+    pub commits_at_once: u64,
+}
+
+impl LogStats {
+    /// The share of filled pages at whose end the writer had to wait: the *buffer full rate* of seed 004.
+    #[must_use]
+    pub fn full_rate(&self) -> f64 {
+        if self.journal.pages_closed == 0 {
+            return 0.0;
+        }
+        self.stalled_appends as f64 / self.journal.pages_closed as f64
+    }
+}
+
+/// The record may not survive a power loss, and never will be durable in this life. Whether it is found after a restart
+/// is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// A write or a sync failed.
+    #[error(
+        "the journal is poisoned since a write or sync failed ({failure:?}): restart to go on from what is durable"
+    )]
+    Poisoned {
+        /// What failed.
+        failure: Failure,
+    },
+    /// A segment is needed for the record's page and the disk is full. It may become durable after [`Log::retry`].
+    #[error("segment {segment} could not be prepared ({failure:?}): make space, then go on")]
+    Full {
+        /// The segment.
+        segment: u64,
+        /// Why it could not be made ready.
+        failure: Failure,
+    },
+}
+
+/// The journal was not sealed; it can be opened again all the same, as after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The seal could not be appended.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// What was appended could not be made durable.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    disk: Disk,
+    /// The journal's durable mark, for those who do not want the lock.
+    durable: AtomicU64,
+    /// Where commits sleep, by the parity of their round.
+    rounds: [Futex; 2],
+    /// Where stalled appends and a leader without work sleep: changes whenever the disk has completed something.
+    progress: Futex,
+    stall_ns: AtomicU64,
+    stalled_appends: AtomicU64,
+    commits_at_once: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    journal: Journal<MappedPages>,
+    out: Vec<DiskEffect>,
+    events: Vec<DiskEvent>,
+    /// Whether a leader is at work.
+    leading: bool,
+    /// The round that is, or was last, in flight.
+    round: u64,
+    /// What that round makes durable.
+    target: Lsn,
+    /// Whether anyone may sleep on the word of each parity.
+    sleepers: [bool; 2],
+    /// Whether anyone may sleep on `progress`.
+    progress_sleepers: bool,
+}
+
+impl Log {
+    /// Shares what was opened. The storage stays usable beside it, for checkpoints.
+    #[must_use]
+    pub fn new(opened: OpenDisk) -> Self {
+        let OpenDisk { journal, disk, .. } = opened;
+        let durable = journal.durable();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                journal,
+                out: Vec::new(),
+                events: Vec::new(),
+                leading: false,
+                round: 0,
+                target: durable,
+                sleepers: [false; 2],
+                progress_sleepers: false,
+            }),
+            disk,
+            durable: AtomicU64::new(durable.0),
+            rounds: [Futex::default(), Futex::default()],
+            progress: Futex::default(),
+            stall_ns: AtomicU64::new(0),
+            stalled_appends: AtomicU64::new(0),
+            commits_at_once: AtomicU64::new(0),
+        });
+        let notified = Arc::downgrade(&shared);
+        shared.disk.set_notify(Box::new(move || {
+            if let Some(shared) = notified.upgrade() {
+                shared.take_completions();
+            }
+        }));
+        Self { shared }
+    }
+
+    /// Appends a record of `parts`: level `Process` when this returns. Waits while no page is free, which is counted as
+    /// stall time.
+    ///
+    /// # Errors
+    /// As [`Journal::append`], but never [`AppendError::Stalled`].
+    #[inline]
+    pub fn append(&self, kind: Kind, instance: InstanceId, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let appended = state.journal.append(kind, instance, parts, &mut state.out);
+        if !state.out.is_empty() {
+            self.shared.submit(state);
+        }
+        match appended {
+            Err(AppendError::Stalled) => self.shared.append_when_free(guard, |state| {
+                state.journal.append(kind, instance, parts, &mut state.out)
+            }),
+            appended => appended,
+        }
+    }
+
+    /// Returns when every record that ends at or below `end` survives what `level` says. For `Memory` and `Process`
+    /// that is at once: the append itself did it.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    #[inline]
+    pub fn commit(&self, end: Lsn, level: Level) -> Result<(), CommitError> {
+        match level {
+            Level::Memory | Level::Process => Ok(()),
+            Level::Disk => self.shared.commit(end),
+        }
+    }
+
+    /// Every record that ends at or below this is past a sync.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.shared.durable()
+    }
+
+    /// The address after the last record.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.shared.lock().journal.end()
+    }
+
+    /// The first byte still kept.
+    #[must_use]
+    pub fn first(&self) -> Lsn {
+        self.shared.lock().journal.first()
+    }
+
+    /// Whether records are accepted.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.lock().journal.health()
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        let state = self.shared.lock();
+        LogStats {
+            journal: *state.journal.stats(),
+            stall_ns: self.shared.stall_ns.load(Ordering::Relaxed),
+            stalled_appends: self.shared.stalled_appends.load(Ordering::Relaxed),
+            rounds: state.round,
+            commits_at_once: self.shared.commits_at_once.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The disk beneath.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.shared.disk
+    }
+
+    /// Says that nothing below `first` is needed any more, because a durable checkpoint covers it; segments below are
+    /// recycled in the background.
+    pub fn trim(&self, first: Lsn) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        state.journal.trim(first, &mut state.out);
+        self.shared.submit(state);
+    }
+
+    /// Returns when nothing below `first` is kept, or nothing is left to wait for.
+    pub fn wait_trimmed(&self, first: Lsn) {
+        let mut state = self.shared.lock();
+        while state.journal.first() < first && !matches!(state.journal.health(), Health::Poisoned { .. }) {
+            state = self.shared.wait_for_progress(state);
+        }
+    }
+
+    /// Asks again for a segment that could not be made ready.
+    pub fn retry(&self) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        state.journal.retry(&mut state.out);
+        self.shared.submit(state);
+    }
+
+    /// The clean stop: makes everything durable, then says so in the journal. Nothing can be appended afterwards.
+    ///
+    /// # Errors
+    /// See [`SealError`].
+    pub fn seal(&self) -> Result<(), SealError> {
+        self.shared.commit(self.end())?;
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let sealed = state.journal.seal(&mut state.out);
+        self.shared.submit(state);
+        let sealed = match sealed {
+            Err(AppendError::Stalled) => self
+                .shared
+                .append_when_free(guard, |state| state.journal.seal(&mut state.out)),
+            sealed => {
+                drop(guard);
+                sealed
+            }
+        };
+        Ok(self.shared.commit(sealed?.end)?)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Hands what the journal asked for to the background.
+    fn submit(&self, state: &mut State) {
+        for effect in state.out.drain(..) {
+            self.disk.submit(effect);
+        }
+    }
+
+    /// Called by the disk's threads.
+    fn take_completions(&self) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        self.disk.poll(&mut state.events);
+        for event in state.events.drain(..) {
+            state.journal.step(event, &mut state.out);
+        }
+        self.submit(state);
+        self.publish(guard);
+    }
+
+    /// Makes the durable mark known and wakes who waits for the disk.
+    fn publish(&self, mut state: MutexGuard<'_, State>) {
+        self.durable.store(state.journal.durable().0, Ordering::Release);
+        self.progress.change();
+        let wake = std::mem::take(&mut state.progress_sleepers);
+        drop(state);
+        if wake {
+            self.progress.wake_all();
+        }
+    }
+
+    fn wait_for_progress<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.progress_sleepers = true;
+        let seen = self.progress.look();
+        drop(state);
+        self.progress.wait(seen);
+        self.lock()
+    }
+
+    #[cold]
+    fn append_when_free<'a>(
+        &'a self,
+        mut guard: MutexGuard<'a, State>,
+        mut append: impl FnMut(&mut State) -> Result<Appended, AppendError>,
+    ) -> Result<Appended, AppendError> {
+        let since = Instant::now();
+        let appended = loop {
+            guard = self.wait_for_progress(guard);
+            let appended = append(&mut guard);
+            self.submit(&mut guard);
+            if appended != Err(AppendError::Stalled) {
+                break appended;
+            }
+        };
+        drop(guard);
+        let stall_ns = u64::try_from(since.elapsed().as_nanos()).expect("a stall is below 584 years");
+        self.stall_ns.fetch_add(stall_ns, Ordering::Relaxed);
+        self.stalled_appends.fetch_add(1, Ordering::Relaxed);
+        appended
+    }
+
+    fn commit(&self, end: Lsn) -> Result<(), CommitError> {
+        if self.durable() >= end {
+            self.commits_at_once.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let mut state = self.lock();
+        loop {
+            if state.journal.durable() >= end {
+                return Ok(());
+            }
+            if let Some(error) = hopeless(&state) {
+                return Err(error);
+            }
+            if !state.leading {
+                state = self.lead(state);
+                continue;
+            }
+            let round = if end <= state.target {
+                state.round
+            } else {
+                state.round + 1
+            };
+            let parity = usize::from(round % 2 == 1);
+            state.sleepers[parity] = true;
+            let seen = self.rounds[parity].look();
+            drop(state);
+            self.rounds[parity].wait(seen);
+            if self.durable() >= end {
+                return Ok(());
+            }
+            state = self.lock();
+        }
+    }
+
+    /// Makes everything appended so far durable, or finds that impossible.
+    fn lead<'a>(&'a self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let state = &mut *guard;
+        state.leading = true;
+        state.round += 1;
+        state.target = state.journal.flush(&mut state.out);
+        while guard.journal.durable() < guard.target && hopeless(&guard).is_none() {
+            match self.take_inline(&mut guard) {
+                Some(effect) => {
+                    drop(guard);
+                    let event = self.disk.perform(&effect);
+                    guard = self.lock();
+                    let state = &mut *guard;
+                    state.journal.step(event, &mut state.out);
+                }
+                // Full pages are still being written in the background; what follows them comes with their completion.
+                None => guard = self.wait_for_progress(guard),
+            }
+        }
+        self.submit(&mut guard);
+        self.finish_round(guard);
+        self.lock()
+    }
+
+    /// The effect that the leader performs itself, so that no other thread has to wake up for it; the rest goes to the
+    /// background.
+    fn take_inline(&self, state: &mut State) -> Option<DiskEffect> {
+        let mut inline = None;
+        for effect in state.out.drain(..) {
+            match effect {
+                DiskEffect::Write { durable: true, .. } | DiskEffect::Sync { .. } if inline.is_none() => {
+                    inline = Some(effect);
+                }
+                effect => self.disk.submit(effect),
+            }
+        }
+        inline
+    }
+
+    fn finish_round(&self, mut state: MutexGuard<'_, State>) {
+        state.leading = false;
+        let covered = usize::from(state.round % 2 == 1);
+        let gathered = 1 - covered;
+        let wake = std::mem::take(&mut state.sleepers[covered]);
+        let is_hopeless = hopeless(&state).is_some();
+        let hand_on = state.sleepers[gathered];
+        self.rounds[covered].change();
+        if hand_on {
+            self.rounds[gathered].change();
+        }
+        self.publish(state);
+        // The next leader first: its write should be on its way while the others are still waking up.
+        if hand_on && is_hopeless {
+            self.rounds[gathered].wake_all();
+        } else if hand_on {
+            self.rounds[gathered].wake_one();
+        }
+        if wake {
+            self.rounds[covered].wake_all();
+        }
+    }
+}
+
+/// Why nothing more becomes durable for now.
+fn hopeless(state: &State) -> Option<CommitError> {
+    match state.journal.health() {
+        Health::Poisoned { failure } => Some(CommitError::Poisoned { failure }),
+        // A flush in flight may still succeed: only pages that need the missing segment cannot.
+        Health::Full { segment, failure } if !state.journal.flushing() => {
+            Some(CommitError::Full { segment, failure })
+        }
+        Health::Full { .. } | Health::Good | Health::Sealed => None,
+    }
+}

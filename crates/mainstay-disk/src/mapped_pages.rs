@@ -1,0 +1,238 @@
+//! The ring of pages in a file mapped shared: what is copied into it survives kill -9 without a system call.
+
+use crate::failure::failure_of;
+use crate::file_storage::FileStorage;
+use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
+use mainstay_journal::storage::{Operation, Storage, StorageError};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A ring file mapped into this process, unmapped when the last handle is dropped. Disk threads hold a handle each: they
+/// pass addresses in it to the kernel and never look at the bytes themselves.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    page_bytes: usize,
+}
+
+// SAFETY: the mapping is plain memory that belongs to no thread. Bytes are read and written only through `MappedPages`,
+// which is one object with the usual borrow rules; other threads use addresses only (`Mapping::address`).
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives out addresses, no references to the bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// The address of byte `from` of ring slot `slot`, good for `to - from` bytes.
+    ///
+    /// # Panics
+    /// When the range is not inside one slot: the caller would read foreign memory.
+    pub(crate) fn address(&self, slot: usize, from: u32, to: u32) -> *const u8 {
+        let (from, to) = (from as usize, to as usize);
+        assert!(
+            from <= to && to <= self.page_bytes,
+            "a write lies within one page"
+        );
+        let start = CONTROL_BYTES + slot * self.page_bytes + from;
+        assert!(start + (to - from) <= self.bytes, "a write lies within the ring");
+        // SAFETY: `start` is inside the mapping, as asserted.
+        unsafe { self.base.as_ptr().add(start) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and bytes are what mmap returned, and no handle is left that could use them.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The ring of one journal. There is one such object per mapping, owned by the journal.
+#[derive(Debug)]
+pub struct MappedPages {
+    mapping: Arc<Mapping>,
+}
+
+impl MappedPages {
+    /// Maps `file` of `storage`'s directory as `pages` slots of `page_bytes`, keeping what an existing file holds.
+    ///
+    /// All its blocks are reserved before it is mapped, so that a full disk is an error here and never a signal
+    /// (`SIGBUS`) at an append; all its pages are faulted in, so that an append later faults only after write-back.
+    /// A file of another length is replaced: it is no ring of this geometry.
+    ///
+    /// # Errors
+    /// [`mainstay_journal::storage::Failure::NoSpace`] when the ring does not fit on the disk; nothing is left behind then.
+    pub fn open(
+        storage: &mut FileStorage,
+        file: &str,
+        page_bytes: u32,
+        pages: u16,
+    ) -> Result<Self, StorageError> {
+        let page_bytes = page_bytes as usize;
+        let bytes = CONTROL_BYTES + page_bytes * usize::from(pages);
+        let present = storage.list()?.into_iter().find(|entry| entry.name == file);
+        match present {
+            Some(entry) if entry.bytes == bytes as u64 => {}
+            Some(_) => {
+                storage.remove(file)?;
+                storage.create(file, bytes as u64)?;
+            }
+            None => storage.create(file, bytes as u64)?,
+        }
+        let fault = |error: io::Error| StorageError {
+            operation: Operation::Create,
+            file: file.to_owned(),
+            failure: failure_of(&error),
+        };
+        let handle = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(storage.path(file))
+            .map_err(fault)?;
+        reserve(&handle, bytes).map_err(fault)?;
+        let mapping = map(&handle, bytes, page_bytes).map_err(fault)?;
+        Ok(Self {
+            mapping: Arc::new(mapping),
+        })
+    }
+
+    /// A handle by which disk threads find the bytes to write.
+    pub(crate) fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping)
+    }
+
+    fn bytes(&self, start: usize, length: usize) -> &[u8] {
+        assert!(
+            start + length <= self.mapping.bytes,
+            "a slot lies within the ring"
+        );
+        // SAFETY: the range is inside the mapping, whose blocks are reserved; only this object hands out references to
+        // its bytes, under the usual borrow rules.
+        unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().add(start), length) }
+    }
+
+    fn bytes_mut(&mut self, start: usize, length: usize) -> &mut [u8] {
+        assert!(
+            start + length <= self.mapping.bytes,
+            "a slot lies within the ring"
+        );
+        // SAFETY: as in `bytes`, and `&mut self` makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr().add(start), length) }
+    }
+}
+
+impl PageMemory for MappedPages {
+    fn page(&self, slot: usize) -> &[u8] {
+        self.bytes(
+            CONTROL_BYTES + slot * self.mapping.page_bytes,
+            self.mapping.page_bytes,
+        )
+    }
+
+    fn page_mut(&mut self, slot: usize) -> &mut [u8] {
+        self.bytes_mut(
+            CONTROL_BYTES + slot * self.mapping.page_bytes,
+            self.mapping.page_bytes,
+        )
+    }
+
+    fn control(&self) -> &[u8] {
+        self.bytes(0, CONTROL_BYTES)
+    }
+
+    fn control_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut(0, CONTROL_BYTES)
+    }
+}
+
+/// Fills holes that a copied ring file may have; does nothing to blocks that exist. File systems that cannot reserve
+/// are left with what `create` wrote in full.
+fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).expect("a ring is far below 2^63 bytes");
+    // SAFETY: plain call on an open file.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        error => Err(error),
+    }
+}
+
+fn map(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Mapping> {
+    // SAFETY: a fresh shared mapping of a file that is at least `bytes` long; the kernel picks the address.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_POPULATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let base = NonNull::new(base.cast::<u8>()).expect("mmap never gives address zero unasked");
+    // Kernels before 5.14 do not know this advice; appends then fault once per page of memory, which costs time only.
+    // SAFETY: the range is the mapping just made.
+    unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
+    Ok(Mapping {
+        base,
+        bytes,
+        page_bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_unmapping_and_slots_do_not_overlap() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = FileStorage::new(directory.path());
+        let mut ring = MappedPages::open(&mut storage, "ring", 8192, 2).unwrap();
+        ring.control_mut()[0] = 7;
+        ring.page_mut(0).fill(1);
+        ring.page_mut(1).fill(2);
+        drop(ring);
+        let ring = MappedPages::open(&mut storage, "ring", 8192, 2).unwrap();
+        assert_eq!(ring.control()[..2], [7, 0]);
+        assert!(ring.page(0).iter().all(|&byte| byte == 1));
+        assert!(ring.page(1).iter().all(|&byte| byte == 2));
+        assert_eq!(ring.page(1).len(), 8192);
+    }
+
+    #[test]
+    fn a_ring_of_another_geometry_is_replaced_and_holes_are_filled() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = FileStorage::new(directory.path());
+        File::create(storage.path("ring"))
+            .unwrap()
+            .set_len(4096 + 8192)
+            .unwrap();
+        let ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
+        assert!(std::fs::metadata(storage.path("ring")).unwrap().blocks() * 512 >= 4096 + 8192);
+        drop(ring);
+        let ring = MappedPages::open(&mut storage, "ring", 4096, 2).unwrap();
+        assert_eq!(ring.page(1).len(), 4096);
+        drop(ring);
+        let ring = MappedPages::open(&mut storage, "ring", 4096, 3).unwrap();
+        assert_eq!(ring.page(2).len(), 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "within one page")]
+    fn addresses_outside_a_page_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = FileStorage::new(directory.path());
+        let ring = MappedPages::open(&mut storage, "ring", 4096, 2).unwrap();
+        ring.mapping().address(0, 0, 8192);
+    }
+}
