@@ -1,7 +1,7 @@
 //! The gate: one queue per mark, ordered by the value waited for.
 
 use mainstay_types::held::{Held, Origin};
-use mainstay_types::mark::Mark;
+use mainstay_types::mark::{After, Mark};
 use std::collections::VecDeque;
 
 /// Effects that wait, and the marks they wait for.
@@ -75,8 +75,13 @@ impl<T> Gate<T> {
             return;
         }
         self.published[mark.index()] = value;
-        while self.waiting[mark.index()].front().is_some_and(|first| first.value <= value) {
-            let first = self.waiting[mark.index()].pop_front().expect("a front was just seen");
+        while self.waiting[mark.index()]
+            .front()
+            .is_some_and(|first| first.value <= value)
+        {
+            let first = self.waiting[mark.index()]
+                .pop_front()
+                .expect("a front was just seen");
             match self.first_unmet(&first.held) {
                 None => {
                     self.stats.released += 1;
@@ -103,6 +108,14 @@ impl<T> Gate<T> {
             queue.retain(|waiting| !rolled_back(&waiting.held.origin));
             self.stats.discarded += (before - queue.len()) as u64;
         }
+    }
+
+    /// Whether everything that `after` names has come.
+    #[must_use]
+    pub fn met(&self, after: &After) -> bool {
+        after
+            .waits()
+            .all(|(mark, value)| self.published[mark.index()] >= value)
     }
 
     /// How far `mark` has come.
@@ -141,7 +154,9 @@ impl<T> Gate<T> {
     }
 
     fn first_unmet(&self, held: &Held<T>) -> Option<(Mark, u64)> {
-        held.after.waits().find(|&(mark, value)| self.published[mark.index()] < value)
+        held.after
+            .waits()
+            .find(|&(mark, value)| self.published[mark.index()] < value)
     }
 
     fn enqueue(&mut self, mark: Mark, value: u64, held: Held<T>) {
@@ -156,7 +171,6 @@ impl<T> Gate<T> {
 mod tests {
     use super::*;
     use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId};
-    use mainstay_types::mark::After;
 
     fn held(what: u32, after: After) -> Held<u32> {
         let origin = Origin {
@@ -187,7 +201,11 @@ mod tests {
     fn what_is_met_already_passes() {
         let mut gate = Gate::default();
         gate.advance(Mark::Durable, 10, &mut Vec::new());
-        assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 10))).map(|held| held.what), Some(1));
+        assert_eq!(
+            gate.hold(held(1, After::mark(Mark::Durable, 10)))
+                .map(|held| held.what),
+            Some(1)
+        );
         assert_eq!(gate.hold(held(2, After::NOTHING)).map(|held| held.what), Some(2));
     }
 

@@ -55,12 +55,22 @@ impl Rule {
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
-            Self::SendAfterStable => "output commit: Strom and Yemini 1985, section 2; Elnozahy et al. 2002, section 2.6",
-            Self::AcknowledgeAfterStable => "pessimistic logging: Alvisi and Marzullo 1998, |Depend(e)| <= 1 until stable",
-            Self::DuplicateAfterStable => "output commit applied to a repeated answer; IETF Idempotency-Key draft, section 2",
-            Self::TrimAfterCheckpoint => "Johnson and Zwaenepoel 1987, log discarded behind a stable checkpoint",
+            Self::SendAfterStable => {
+                "output commit: Strom and Yemini 1985, section 2; Elnozahy et al. 2002, section 2.6"
+            }
+            Self::AcknowledgeAfterStable => {
+                "pessimistic logging: Alvisi and Marzullo 1998, |Depend(e)| <= 1 until stable"
+            }
+            Self::DuplicateAfterStable => {
+                "output commit applied to a repeated answer; IETF Idempotency-Key draft, section 2"
+            }
+            Self::TrimAfterCheckpoint => {
+                "Johnson and Zwaenepoel 1987, log discarded behind a stable checkpoint"
+            }
             Self::FailedSyncPoisons => "Rebello et al. 2020, Can Applications Recover from fsync Failures?",
-            Self::StaleRecordRefused => "write-ahead logging on recycled segments; docs/journal-format.md, generation",
+            Self::StaleRecordRefused => {
+                "write-ahead logging on recycled segments; docs/journal-format.md, generation"
+            }
             Self::EvictedNotReapplied => "client sequence floors: Ongaro 2014, section 6.3",
             Self::ReleaseOnce => "output commit: an output is released exactly once per life",
         }
@@ -80,7 +90,9 @@ impl Rules {
     /// All but `rule`.
     #[must_use]
     pub fn without(rule: Rule) -> Self {
-        Self { broken: 1 << rule as u8 }
+        Self {
+            broken: 1 << rule as u8,
+        }
     }
 
     /// Whether `rule` is kept.
@@ -106,7 +118,12 @@ mod tests {
         for broken in Rule::ALL {
             let rules = Rules::without(broken);
             assert!(!rules.keep(broken));
-            assert!(Rule::ALL.iter().filter(|&&rule| rule != broken).all(|&rule| rules.keep(rule)));
+            assert!(
+                Rule::ALL
+                    .iter()
+                    .filter(|&&rule| rule != broken)
+                    .all(|&rule| rules.keep(rule))
+            );
         }
     }
 }

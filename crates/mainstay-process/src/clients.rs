@@ -1,0 +1,205 @@
+//! Clients that number their own requests: server-issued numbers, one floor and one answer per thread.
+
+use crate::handler::Answer;
+use crate::keys::Entry;
+use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The table of clients.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Clients {
+    issued: ClientId,
+    entries: BTreeMap<ClientId, Client>,
+    /// Clients by the time of their last use.
+    idle: BTreeSet<(Time, ClientId)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Client {
+    used: Time,
+    threads: BTreeMap<ThreadId, Thread>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Thread {
+    /// The highest sequence number applied: what is below is answered `Evicted`.
+    floor: Sequence,
+    entry: Entry,
+}
+
+/// What the table says of a request.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// Above the floor: apply it.
+    Fresh,
+    /// At the floor: this was the answer.
+    Repeated(&'a Entry),
+    /// Below the floor, or from a client whose place was given away.
+    Evicted,
+    /// The client may have no more threads.
+    ThreadsFull,
+}
+
+impl Clients {
+    pub(crate) fn place(
+        &self,
+        client: ClientId,
+        thread: ThreadId,
+        sequence: Sequence,
+        threads_max: usize,
+    ) -> Place<'_> {
+        let Some(known) = self.entries.get(&client) else {
+            return Place::Evicted;
+        };
+        match known.threads.get(&thread) {
+            None if sequence == Sequence(0) => Place::Evicted,
+            None if known.threads.len() >= threads_max => Place::ThreadsFull,
+            None => Place::Fresh,
+            Some(present) if sequence > present.floor => Place::Fresh,
+            Some(present) if sequence == present.floor => Place::Repeated(&present.entry),
+            Some(_) => Place::Evicted,
+        }
+    }
+
+    /// Raises the floor of a thread to `sequence`. The answer below it is forgotten: by sending the next request the
+    /// thread said that it has it.
+    pub(crate) fn insert(
+        &mut self,
+        client: ClientId,
+        thread: ThreadId,
+        sequence: Sequence,
+        entry: Entry,
+        now: Time,
+    ) {
+        let Some(known) = self.entries.get_mut(&client) else {
+            return;
+        };
+        self.idle.remove(&(known.used, client));
+        known.used = now;
+        self.idle.insert((now, client));
+        known.threads.insert(
+            thread,
+            Thread {
+                floor: sequence,
+                entry,
+            },
+        );
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        client: ClientId,
+        thread: ThreadId,
+        sequence: Sequence,
+        answer: Arc<Answer>,
+    ) {
+        let Some(present) = self
+            .entries
+            .get_mut(&client)
+            .and_then(|known| known.threads.get_mut(&thread))
+        else {
+            return;
+        };
+        if present.floor == sequence {
+            present.entry.answer = Some(answer);
+        }
+    }
+
+    /// Whether a new client would find neither a free place nor one idle for `idle_min`.
+    pub(crate) fn full(&self, limit: usize, idle_min: Duration, now: Time) -> bool {
+        self.entries.len() >= limit
+            && self
+                .idle
+                .first()
+                .is_none_or(|(used, _)| now.since(*used) < idle_min)
+    }
+
+    /// Issues the next number, giving away the longest idle place if there is no other.
+    pub(crate) fn register(&mut self, limit: usize, now: Time) -> ClientId {
+        while self.entries.len() >= limit {
+            let Some((_, longest_idle)) = self.idle.pop_first() else {
+                break;
+            };
+            self.entries.remove(&longest_idle);
+        }
+        self.issued = self.issued.next();
+        self.entries.insert(
+            self.issued,
+            Client {
+                used: now,
+                threads: BTreeMap::new(),
+            },
+        );
+        self.idle.insert((now, self.issued));
+        self.issued
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_types::id::Lsn;
+
+    const THREAD: ThreadId = ThreadId(0);
+
+    fn entry() -> Entry {
+        Entry {
+            fingerprint: 1,
+            answer: None,
+            end: Lsn(8),
+            expires: None,
+        }
+    }
+
+    #[test]
+    fn below_the_floor_is_evicted_at_it_repeated_above_it_fresh() {
+        let mut clients = Clients::default();
+        let client = clients.register(2, Time(1));
+        clients.insert(client, THREAD, Sequence(5), entry(), Time(2));
+        assert!(matches!(
+            clients.place(client, THREAD, Sequence(4), 9),
+            Place::Evicted
+        ));
+        assert!(matches!(
+            clients.place(client, THREAD, Sequence(5), 9),
+            Place::Repeated(_)
+        ));
+        assert!(matches!(
+            clients.place(client, THREAD, Sequence(6), 9),
+            Place::Fresh
+        ));
+        assert!(matches!(
+            clients.place(client, ThreadId(1), Sequence(1), 1),
+            Place::ThreadsFull
+        ));
+    }
+
+    #[test]
+    fn the_longest_idle_place_is_given_away_and_its_number_never_again() {
+        let mut clients = Clients::default();
+        let first = clients.register(2, Time(1));
+        let second = clients.register(2, Time(2));
+        clients.insert(first, THREAD, Sequence(1), entry(), Time(100));
+        assert!(clients.full(2, Duration::from_nanos(50), Time(40)));
+        assert!(!clients.full(2, Duration::from_nanos(50), Time(60)));
+        let third = clients.register(2, Time(60));
+        assert!(third > second);
+        assert!(matches!(
+            clients.place(second, THREAD, Sequence(1), 9),
+            Place::Evicted
+        ));
+        assert!(matches!(
+            clients.place(first, THREAD, Sequence(1), 9),
+            Place::Repeated(_)
+        ));
+        assert_eq!(clients.len(), 2);
+    }
+}

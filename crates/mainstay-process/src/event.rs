@@ -1,0 +1,127 @@
+//! Everything that can happen to a process.
+
+use crate::handler::Outcome;
+use mainstay_journal::effect::DiskEvent;
+use mainstay_types::id::{ClientId, Lsn, OutputId, Sequence, ThreadId};
+
+/// An event: the only way in.
+#[derive(Debug)]
+pub enum Event {
+    /// A request from the outside, to be logged and delivered.
+    Request(Request),
+    /// A read from the outside: not logged, answered from the present state, held like any answer.
+    Query {
+        /// Names the reply.
+        token: ReplyToken,
+        /// The question.
+        body: Vec<u8>,
+    },
+    /// A client asks for a number.
+    Register {
+        /// Names the reply.
+        token: ReplyToken,
+    },
+    /// What became of an output that was released.
+    Output {
+        /// Which.
+        output: OutputId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// An at-most-once output left, and whether it arrived cannot be told.
+    OutputInDoubt {
+        /// Which.
+        output: OutputId,
+    },
+    /// A person resolves an output in doubt.
+    Resolve {
+        /// Names the reply.
+        token: ReplyToken,
+        /// Which.
+        output: OutputId,
+        /// What is to be done about it.
+        resolution: Resolution,
+    },
+    /// A completion of a [`crate::effect::Effect::Disk`].
+    Disk(DiskEvent),
+    /// What became of a checkpoint.
+    Checkpoint(CheckpointEvent),
+    /// The driver has nothing more at hand: time to sync what is waited for, once for all of it.
+    Drained,
+    /// Time passed: timers, expiry, checkpoints by time.
+    Tick,
+    /// Take a checkpoint now, whatever its schedule says.
+    CheckpointNow,
+    /// Stop cleanly: no request is accepted any more, everything held is let out, a checkpoint is taken and the journal sealed.
+    Stop,
+}
+
+/// Names one reply for the driver. The process gives it back and knows nothing else of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplyToken(pub u64);
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// Names the reply.
+    pub token: ReplyToken,
+    /// By what a repetition is recognised.
+    pub identity: Identity,
+    /// What the handler gets, within [`crate::config::Limits::body_bytes_max`].
+    pub body: Vec<u8>,
+}
+
+/// By what a repetition of a request is recognised.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Identity {
+    /// By nothing: sent twice, it takes effect twice.
+    None,
+    /// By an opaque key, 1 to 255 bytes (IETF draft-ietf-httpapi-idempotency-key-header).
+    Key(Vec<u8>),
+    /// By the client's own numbering. A thread has one request outstanding and numbers its requests upwards from 1.
+    Client {
+        /// As issued by this process.
+        client: ClientId,
+        /// The thread within the client.
+        thread: ThreadId,
+        /// The request within the thread.
+        sequence: Sequence,
+    },
+}
+
+/// What is to be done about an output in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It has taken effect: treat it as acknowledged.
+    Delivered,
+    /// It has not: send it again.
+    SendAgain,
+    /// It shall not: give it up.
+    Abandon,
+}
+
+/// What became of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointEvent {
+    /// Written to its temporary file.
+    Saved {
+        /// Its position.
+        lsn: Lsn,
+        /// XXH3-64 of the handler's state.
+        state_hash: u64,
+        /// Length of the file, in bytes.
+        bytes: u64,
+    },
+    /// Under its final name, with file and directory past a sync.
+    Published {
+        /// Its position.
+        lsn: Lsn,
+        /// The oldest checkpoint still kept: nothing below it is needed.
+        oldest: Lsn,
+    },
+    /// Given up; the next one by schedule will try again. Nothing was lost.
+    Failed {
+        /// Its position.
+        lsn: Lsn,
+    },
+}

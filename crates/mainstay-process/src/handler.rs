@@ -1,0 +1,148 @@
+//! The user's side of a process: a deterministic, synchronous handler over its own state.
+
+use crate::port::PortIndex;
+use mainstay_types::id::{OutputId, StoreId};
+use mainstay_types::time::Time;
+use std::io;
+use std::time::Duration;
+
+/// A service as the process sees it: bytes in, bytes out. The facade puts types around it.
+///
+/// Everything that could differ between a first run and a replay must come in through [`Context`]: a handler that reads a
+/// clock, draws randomness, walks a hash map in its random order or looks at the world diverges, and replay says so.
+pub trait Handler {
+    /// Handles one request and answers it. Changes to `self` are kept even if the answer is a refusal.
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer;
+
+    /// Answers a read. It is not logged and must not matter to later deliveries.
+    fn query(&self, body: &[u8]) -> Answer;
+
+    /// A timer set by [`Context::set_timer`] is due.
+    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
+        let _ = (token, context);
+    }
+
+    /// The fate of an output is known: it is acknowledged, or will never be.
+    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
+        let _ = (output, outcome, context);
+    }
+
+    /// Writes the whole state. Called in a forked child of a process with threads: it must take no lock.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    fn save(&self, into: &mut dyn io::Write) -> io::Result<()>;
+
+    /// Replaces the state by one that [`Self::save`] wrote, possibly with an older version of this handler.
+    ///
+    /// # Errors
+    /// [`RestoreError`] when the bytes are no state of this handler; then `self` is not used any further.
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError>;
+}
+
+/// The saved state cannot be read by this handler.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the saved state cannot be read by this handler: {reason}")]
+pub struct RestoreError {
+    /// What the decoder said.
+    pub reason: String,
+}
+
+/// The answer to a request: an HTTP status and a body.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Answer {
+    /// HTTP status, 200 to 599.
+    pub status: u16,
+    /// The body, JSON unless the handler says otherwise.
+    pub body: Vec<u8>,
+}
+
+/// How an output ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Outcome {
+    /// The receiver acknowledged it; its answer's status, or 0 where the port has none.
+    Delivered {
+        /// What the receiver answered.
+        status: u16,
+    },
+    /// The receiver refused it for good.
+    Refused {
+        /// What the receiver answered.
+        status: u16,
+    },
+    /// A person decided that it shall not be sent (again).
+    Abandoned,
+}
+
+/// What a handler may ask for during one delivery. Everything is recorded or derived from what is recorded, so that
+/// replay gives the same.
+#[derive(Debug)]
+pub struct Context<'a> {
+    pub(crate) now: Time,
+    pub(crate) store: StoreId,
+    pub(crate) random: Random,
+    pub(crate) asked: &'a mut Asked,
+    pub(crate) ports: &'a [crate::port::Port],
+}
+
+/// What a delivery asked for, collected while the handler runs. Numbers continue those of the tables.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) next_output: OutputId,
+    pub(crate) outputs: Vec<(OutputId, PortIndex, Vec<u8>)>,
+    pub(crate) timers: Vec<(Time, u64)>,
+}
+
+impl Context<'_> {
+    /// The recorded time of this delivery; never earlier than that of the delivery before.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The identity of the directory this process lives in, for keys that must be unique in the world.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.store
+    }
+
+    /// The next random number of this delivery, from a recorded seed. Not for secrets.
+    pub fn random_u64(&mut self) -> u64 {
+        self.random.next()
+    }
+
+    /// Emits an output to the outside world. It leaves when this delivery is stable.
+    ///
+    /// # Panics
+    /// When no port of that name was declared: a bug in the service, treated as any panic of the handler.
+    pub fn send(&mut self, port: &str, body: impl Into<Vec<u8>>) -> OutputId {
+        let index = self
+            .ports
+            .iter()
+            .position(|declared| declared.name == port)
+            .unwrap_or_else(|| panic!("the service sends to port `{port}`, which it never declared"));
+        let id = self.asked.next_output;
+        self.asked.next_output = id.next();
+        self.asked.outputs.push((id, PortIndex(index), body.into()));
+        id
+    }
+
+    /// Asks for [`Handler::timer`] with `token` once `delay` has passed.
+    pub fn set_timer(&mut self, delay: Duration, token: u64) {
+        self.asked.timers.push((self.now.after(delay), token));
+    }
+}
+
+/// A small generator with a recorded seed (SplitMix64: Steele, Lea and Flood 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}

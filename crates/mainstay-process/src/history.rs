@@ -1,0 +1,234 @@
+//! The deliveries of a process: the handler, its tables, and the one function through which both a first run and a replay
+//! execute.
+
+use crate::config::Config;
+use crate::event::{Identity, Resolution};
+use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random};
+use crate::outbox::Pending;
+use crate::port::{Delivery as PortDelivery, OutputState};
+use crate::record::delivery::Delivery;
+use crate::record::prefix::Prefix;
+use crate::summary::Summary;
+use crate::tables::Tables;
+use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId, StoreId};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The handler with everything that a delivery may change.
+#[derive(Debug)]
+pub(crate) struct History<H> {
+    pub(crate) handler: H,
+    pub(crate) tables: Tables,
+    pub(crate) store: StoreId,
+    /// What the latest deliveries did, as far back as a record may still speak of it: a record written while other
+    /// deliveries waited (immediate logging) names an earlier one.
+    recent: VecDeque<(DeliveryIndex, Summary)>,
+    recent_max: usize,
+}
+
+/// What a delivery led to, for the caller to hold.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) answer: Option<Arc<Answer>>,
+    pub(crate) registered: Option<ClientId>,
+    /// Emitted by this delivery.
+    pub(crate) outputs: Vec<OutputId>,
+    /// An output in doubt that a person wants sent again.
+    pub(crate) send_again: Option<OutputId>,
+}
+
+/// The handler panicked; the state of the history is worthless now.
+#[derive(Debug)]
+pub(crate) struct Panicked {
+    pub(crate) message: String,
+}
+
+impl<H: Handler> History<H> {
+    pub(crate) fn new(handler: H, tables: Tables, store: StoreId, config: &Config) -> Self {
+        let recent = VecDeque::from([(tables.executed, tables.summary)]);
+        Self {
+            handler,
+            tables,
+            store,
+            recent,
+            recent_max: config.limits.backlog_requests_max + 2,
+        }
+    }
+
+    /// Remembers that a delivery is in the journal.
+    pub(crate) fn logged(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn, config: &Config) {
+        if let Delivery::Request { identity, body } = delivery {
+            self.tables
+                .logged(identity, body, end, prefix.now, &config.limits);
+        }
+    }
+
+    /// Executes a logged delivery.
+    pub(crate) fn execute(
+        &mut self,
+        delivery: &Delivery,
+        prefix: &Prefix,
+        end: Lsn,
+        config: &Config,
+    ) -> Result<Done, Panicked> {
+        let mut done = Done::default();
+        let mut asked = Asked {
+            next_output: self.tables.last_output.next(),
+            ..Asked::default()
+        };
+        let mut context = Context {
+            now: prefix.now,
+            store: self.store,
+            random: Random(prefix.seed),
+            asked: &mut asked,
+            ports: &config.ports,
+        };
+        let handler = &mut self.handler;
+        let tables = &mut self.tables;
+        match delivery {
+            Delivery::Request { body, .. } => {
+                let answer = guarded(|| handler.handle(body, &mut context))?;
+                done.answer = Some(Arc::new(answer));
+            }
+            Delivery::Timer { timer } => {
+                if let Some(token) = tables.timers.take(*timer) {
+                    guarded(|| handler.timer(token, &mut context))?;
+                }
+            }
+            Delivery::Settled { output, outcome } => {
+                if tables.outbox.settle(*output) {
+                    guarded(|| handler.output_settled(*output, outcome, &mut context))?;
+                }
+            }
+            Delivery::Registered => {
+                done.registered = Some(tables.clients.register(config.limits.clients_max, prefix.now));
+            }
+            Delivery::Resolved { output, resolution } => {
+                let outcome = match resolution {
+                    Resolution::SendAgain => {
+                        done.send_again = Some(*output);
+                        None
+                    }
+                    Resolution::Delivered => Some(Outcome::Delivered { status: 0 }),
+                    Resolution::Abandon => Some(Outcome::Abandoned),
+                };
+                if let Some(outcome) = outcome
+                    && tables.outbox.settle(*output)
+                {
+                    guarded(|| handler.output_settled(*output, &outcome, &mut context))?;
+                }
+            }
+        }
+        let summary = Summary::of(done.answer.as_deref(), &asked);
+        self.finish(delivery, prefix, end, config, summary, asked, &mut done);
+        Ok(done)
+    }
+
+    /// Puts the recorded verdict in the place of a delivery that is never tried again.
+    pub(crate) fn skip(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn, config: &Config) -> Done {
+        let mut done = Done::default();
+        if matches!(delivery, Delivery::Request { .. }) {
+            done.answer = Some(Arc::new(quarantine_answer()));
+        }
+        self.tables.quarantined += 1;
+        let asked = Asked {
+            next_output: self.tables.last_output.next(),
+            ..Asked::default()
+        };
+        let summary = Summary::of(done.answer.as_deref(), &asked);
+        self.finish(delivery, prefix, end, config, summary, asked, &mut done);
+        done
+    }
+
+    /// What delivery `executed` did, if that is known still.
+    pub(crate) fn summary_of(&self, executed: DeliveryIndex) -> Option<Summary> {
+        self.recent
+            .iter()
+            .rev()
+            .find(|(index, _)| *index == executed)
+            .map(|(_, summary)| *summary)
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the end of two functions, not an interface"
+    )]
+    fn finish(
+        &mut self,
+        delivery: &Delivery,
+        prefix: &Prefix,
+        end: Lsn,
+        config: &Config,
+        summary: Summary,
+        asked: Asked,
+        done: &mut Done,
+    ) {
+        let tables = &mut self.tables;
+        tables.executed = prefix.delivery;
+        tables.executed_end = end;
+        tables.summary = summary;
+        tables.now = prefix.now;
+        for (id, port, body) in asked.outputs {
+            tables.last_output = id;
+            let pending = Pending {
+                port: Arc::from(config.ports[port.0].name.as_str()),
+                body: body.into(),
+                end,
+                state: OutputState::Prepared,
+                intended: false,
+            };
+            tables.outbox.insert(id, pending);
+            done.outputs.push(id);
+        }
+        for (due, token) in asked.timers {
+            tables.timers.set(due, token);
+        }
+        if let (Delivery::Request { identity, .. }, Some(answer)) = (delivery, &done.answer)
+            && *identity != Identity::None
+        {
+            tables.answered(identity, answer);
+        }
+        self.recent.push_back((prefix.delivery, summary));
+        if self.recent.len() > self.recent_max {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The delivery guarantee of the port that `pending` goes to; `None` if this version of the service no longer
+    /// declares that port.
+    pub(crate) fn guarantee(pending: &Pending, config: &Config) -> Option<PortDelivery> {
+        config
+            .ports
+            .iter()
+            .find(|port| *port.name == *pending.port)
+            .map(|port| port.delivery)
+    }
+}
+
+fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+    // What the closure borrowed is not looked at again after a panic: the process gives itself up.
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panicked {
+        message: panic_message(payload.as_ref()),
+    })
+}
+
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+fn quarantine_answer() -> Answer {
+    let body = concat!(
+        r#"{"error":"quarantined","message":"the handler failed on this request each time it was tried; "#,
+        r#"nothing it did was kept, and it is not tried again. This is the recorded answer."}"#
+    );
+    Answer {
+        status: 500,
+        body: body.as_bytes().to_vec(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Idempotency keys: the first answer to each, kept for a stated time.
+
+use crate::handler::Answer;
+use mainstay_types::id::Lsn;
+use mainstay_types::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The table of keys. An unexpired key is never given up: when the table is full, new keys are refused.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// Keys by the time they expire; in order, because retention is the same for all and time does not go back.
+    expiry: VecDeque<(Time, Vec<u8>)>,
+}
+
+/// What is remembered of a request by its key or by its place in a thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// XXH3-128 of the body: another body under the same identity is a mistake of the client.
+    pub(crate) fingerprint: u128,
+    /// `None` while the request is logged but not executed.
+    pub(crate) answer: Option<Arc<Answer>>,
+    /// End of the request's record: what its answer waits for, also when given again.
+    pub(crate) end: Lsn,
+    /// When it is forgotten; never for a place in a thread.
+    pub(crate) expires: Option<Time>,
+}
+
+impl Keys {
+    /// The entry of `key`, unless it has expired at `now`.
+    pub(crate) fn find(&self, key: &[u8], now: Time) -> Option<&Entry> {
+        self.entries
+            .get(key)
+            .filter(|entry| entry.expires.is_some_and(|expires| expires > now))
+    }
+
+    /// Forgets what has expired at `now`. Called with recorded times only, so that replay forgets the same.
+    pub(crate) fn sweep(&mut self, now: Time) {
+        while self.expiry.front().is_some_and(|(expires, _)| *expires <= now) {
+            let (_, key) = self.expiry.pop_front().expect("a front was just seen");
+            self.entries.remove(&key);
+        }
+    }
+
+    pub(crate) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
+        let expires = entry.expires.expect("a key's entry expires");
+        self.expiry.push_back((expires, key.clone()));
+        let replaced = self.entries.insert(key, entry);
+        assert!(
+            replaced.is_none(),
+            "a key is inserted only after it was not found and the expired were swept"
+        );
+    }
+
+    pub(crate) fn answer(&mut self, key: &[u8], answer: Arc<Answer>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.answer = Some(answer);
+        }
+    }
+
+    /// Whether `limit` unexpired keys are there at `now`.
+    pub(crate) fn full(&self, limit: usize, now: Time) -> bool {
+        // Expired entries stay until the next delivery sweeps them; they do not count.
+        self.entries.len() >= limit && {
+            let expired = self
+                .expiry
+                .iter()
+                .take_while(|(expires, _)| *expires <= now)
+                .count();
+            self.entries.len() - expired >= limit
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(expires: u64) -> Entry {
+        Entry {
+            fingerprint: 1,
+            answer: None,
+            end: Lsn(8),
+            expires: Some(Time(expires)),
+        }
+    }
+
+    #[test]
+    fn a_key_is_known_until_it_expires_and_new_afterwards() {
+        let mut keys = Keys::default();
+        keys.insert(b"a".to_vec(), entry(10));
+        assert!(keys.find(b"a", Time(9)).is_some());
+        assert!(keys.find(b"a", Time(10)).is_none());
+        keys.sweep(Time(10));
+        keys.insert(b"a".to_vec(), entry(30));
+        assert!(keys.find(b"a", Time(29)).is_some());
+    }
+
+    #[test]
+    fn a_full_table_counts_only_unexpired_keys() {
+        let mut keys = Keys::default();
+        keys.insert(b"a".to_vec(), entry(10));
+        keys.insert(b"b".to_vec(), entry(20));
+        assert!(keys.full(2, Time(9)));
+        assert!(!keys.full(2, Time(10)));
+        assert_eq!(keys.len(), 2);
+    }
+}

@@ -1,0 +1,50 @@
+//! Output ports: where outputs go, and what can be promised there.
+
+/// What the receiver behind a port is able to do, hence what is guaranteed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// The receiver drops a key it has seen: sent again after a crash, takes effect once.
+    Deduplicated,
+    /// The receiver can be asked whether it has a key: asked before sending again, takes effect once.
+    Asked,
+    /// The receiver can do neither, and doing it twice is the lesser evil: sent again after a crash.
+    AtLeastOnce,
+    /// The receiver can do neither, and not doing it is the lesser evil: never sent again; after a crash it is listed in
+    /// doubt until a person resolves it.
+    AtMostOnce,
+}
+
+/// A declared port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The name that the handler sends to; stable across versions.
+    pub name: String,
+    /// What is guaranteed there.
+    pub delivery: Delivery,
+}
+
+/// The place of a port among the declared ones, in this life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortIndex(pub usize);
+
+/// How far an output is.
+///
+/// ```text
+///             the delivery is stable        (at most once: intention durable)      the receiver answered
+///   Prepared ───────────────────────> Stable ───────────────────> Released ───────────────────────> (acknowledged, forgotten)
+///                                                                    │ crash, at-most-once port
+///                                                                    └──────> InDoubt ── a person resolves it ──> …
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutputState {
+    /// Its delivery is not stable yet.
+    Prepared,
+    /// Its delivery is stable; it waits for its intention to be durable (at-most-once ports only).
+    Stable,
+    /// It has left, or may have.
+    Released,
+    /// It may or may not have taken effect, and must not be sent again by itself.
+    InDoubt,
+}

@@ -1,0 +1,560 @@
+//! From a directory to a running process: newest good checkpoint, replay, outputs to take up again.
+//!
+//! Plain sequential code: nothing else can happen to the process before it is done.
+
+use crate::checkpoint::{self, CheckpointError, Loaded};
+use crate::config::Config;
+use crate::effect::{Abandoned, Effect};
+use crate::handler::{Handler, Random, RestoreError};
+use crate::history::History;
+use crate::port::{Delivery as PortDelivery, OutputState};
+use crate::process::{INSTANCE, Life, Process, Scratch};
+use crate::record::delivery::Delivery;
+use crate::record::prefix::Prefix;
+use crate::record::quarantined::{self, Quarantined};
+use crate::record::started::{self, Started};
+use crate::record::{RecordError, intended};
+use crate::schedule::Schedule;
+use crate::stats::Stats;
+use crate::summary::Summary;
+use crate::tables::Tables;
+use mainstay_gate::gate::Gate;
+use mainstay_journal::catalog::Catalog;
+use mainstay_journal::effect::DiskEffect;
+use mainstay_journal::journal::{AppendError, Journal};
+use mainstay_journal::memory::PageMemory;
+use mainstay_journal::open::OpenReport;
+use mainstay_journal::reader::{ReadError, Reader};
+use mainstay_journal::storage::{Storage, StorageError};
+use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, OutputId};
+use mainstay_types::time::Time;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes of a request's record that are not its body, at most: prefix, identity tag and the longest key.
+const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255;
+
+/// What a process is made from.
+pub struct Start<'a, H, M> {
+    /// Its settings.
+    pub config: Config,
+    /// A handler in its initial state.
+    pub handler: H,
+    /// The opened journal.
+    pub journal: Journal<M>,
+    /// What opening it found.
+    pub report: &'a OpenReport,
+    /// Its directory.
+    pub storage: &'a mut dyn Storage,
+    /// Its segments.
+    pub catalog: &'a Catalog,
+    /// The wall clock.
+    pub now: Time,
+    /// Told now and then how far the replay is.
+    pub progress: Option<&'a mut dyn FnMut(Progress)>,
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Deliveries replayed.
+    pub deliveries: u64,
+    /// Where the replay is.
+    pub lsn: Lsn,
+    /// Where it ends.
+    pub end: Lsn,
+}
+
+/// What a recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The checkpoint it began with, if there was one.
+    pub checkpoint: Option<Lsn>,
+    /// Deliveries replayed.
+    pub replayed: u64,
+    /// Bytes of log replayed.
+    pub replayed_bytes: u64,
+    /// Outputs sent again, because whether they arrived is not known.
+    pub outputs_again: u64,
+    /// Outputs in doubt.
+    pub outputs_in_doubt: u64,
+    /// A delivery that was given up now, after failing too often.
+    pub quarantined: Option<Lsn>,
+    /// Checkpoints that could not be used.
+    pub passed_over: Vec<(Lsn, CheckpointError)>,
+    /// The last recorded time: the process's clock goes on from the later of this and the wall clock.
+    pub time: Time,
+}
+
+/// The process cannot go on from this directory as it is. Nothing in it was changed, but for the verdict on a delivery
+/// that failed too often.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The directory belongs to another service.
+    #[error(
+        "the directory belongs to service `{recorded}`, this is `{now}`; give `{now}` a directory of its own"
+    )]
+    NameChanged {
+        /// The service that wrote it.
+        recorded: String,
+        /// This service.
+        now: String,
+    },
+    /// There are deliveries that another version of the handler made.
+    #[error(
+        "delivery {delivery} at LSN {lsn} was made by version {recorded} of the handler, this is version {now}, and replay under \
+         another version would diverge; nothing was changed. Start version {recorded} once more, stop it cleanly (it takes a \
+         checkpoint), then start version {now}"
+    )]
+    VersionChanged {
+        /// Where.
+        lsn: Lsn,
+        /// Which.
+        delivery: DeliveryIndex,
+        /// The version that made it.
+        recorded: u32,
+        /// This version.
+        now: u32,
+    },
+    /// Replay did something else than the first run.
+    #[error(
+        "replay diverged at delivery {delivery} (noticed at LSN {lsn}):\n  recorded: {recorded}\n  now:      {now}\nNothing was changed. \
+         The usual culprit is a hash map walked in its random order; others are clocks, randomness or files read by the handler, \
+         or a handler that changed without a new version number"
+    )]
+    Diverged {
+        /// The record that tells.
+        lsn: Lsn,
+        /// The delivery that differs.
+        delivery: DeliveryIndex,
+        /// What it did first.
+        recorded: Summary,
+        /// What it does now.
+        now: Summary,
+    },
+    /// Replay panicked on a delivery that was executed before.
+    #[error(
+        "replay diverged at delivery {delivery} (LSN {lsn}): it was executed before, now the handler panics: {message}. Nothing was changed"
+    )]
+    PanicsInReplay {
+        /// Its record.
+        lsn: Lsn,
+        /// Which.
+        delivery: DeliveryIndex,
+        /// What the panic said.
+        message: String,
+    },
+    /// The handler panicked on a delivery not executed before. Recover again: the attempts are counted, and the last one
+    /// leads to a verdict.
+    #[error("the handler panicked on the delivery at LSN {} (attempt {}): {}", .0.lsn, .0.attempts, .0.message)]
+    HandlerPanicked(Abandoned),
+    /// Deliveries are missing.
+    #[error(
+        "delivery {expected} should follow, but the record at LSN {lsn} is delivery {found}: the journal is not whole"
+    )]
+    Gap {
+        /// Where.
+        lsn: Lsn,
+        /// What should come.
+        expected: DeliveryIndex,
+        /// What comes.
+        found: DeliveryIndex,
+    },
+    /// The journal begins after the start of history and no checkpoint can be used.
+    #[error(
+        "no usable checkpoint, and the journal begins at LSN {first}: the history before is gone. Restore a checkpoint file from a backup"
+    )]
+    NoCheckpoint {
+        /// Where the journal begins.
+        first: Lsn,
+        /// The checkpoints that were tried.
+        passed_over: Vec<(Lsn, CheckpointError)>,
+    },
+    /// A record is not one of this program's.
+    #[error("the record at LSN {lsn} cannot be read: {error}")]
+    Record {
+        /// Where.
+        lsn: Lsn,
+        /// Why.
+        error: RecordError,
+    },
+    /// The handler does not take its own state back.
+    #[error("checkpoint {lsn}: {error}")]
+    Restore {
+        /// Which checkpoint.
+        lsn: Lsn,
+        /// Why.
+        error: RestoreError,
+    },
+    /// The limits do not fit the journal.
+    #[error(
+        "a body of {body_bytes_max} bytes does not fit a page, which takes {fits}; lower the limit or make the journal with larger pages"
+    )]
+    BodyLimit {
+        /// The limit.
+        body_bytes_max: usize,
+        /// What fits.
+        fits: usize,
+    },
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The directory cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The first records of this life cannot be appended.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    /// Makes a process from its directory and appends its first effects to `out`.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; only [`RecoverError::HandlerPanicked`] may go away by trying again.
+    pub fn recover(start: Start<'_, H, M>, out: &mut Vec<Effect>) -> Result<(Self, Recovery), RecoverError> {
+        let Start {
+            config,
+            mut handler,
+            journal,
+            report,
+            storage,
+            catalog,
+            now,
+            progress,
+        } = start;
+        let fits = journal.record_bytes_max().saturating_sub(REQUEST_OVERHEAD_BYTES);
+        if config.limits.body_bytes_max > fits {
+            return Err(RecoverError::BodyLimit {
+                body_bytes_max: config.limits.body_bytes_max,
+                fits,
+            });
+        }
+        checkpoint::remove_partial(storage)?;
+        let mut recovery = Recovery::default();
+        let loaded = newest_checkpoint(storage, report, &mut recovery.passed_over)?;
+        let mut from = report.first;
+        let mut version = None;
+        let mut tables = Tables::default();
+        if let Some(loaded) = loaded {
+            if loaded.name != config.name {
+                return Err(RecoverError::NameChanged {
+                    recorded: loaded.name,
+                    now: config.name,
+                });
+            }
+            handler
+                .restore(&loaded.state)
+                .map_err(|error| RecoverError::Restore {
+                    lsn: loaded.lsn,
+                    error,
+                })?;
+            recovery.checkpoint = Some(loaded.lsn);
+            (from, version, tables) = (loaded.lsn, Some(loaded.version), loaded.tables);
+        } else if report.first > Lsn::ZERO {
+            return Err(RecoverError::NoCheckpoint {
+                first: report.first,
+                passed_over: recovery.passed_over,
+            });
+        }
+        let checkpointed = tables.executed;
+        let verdicts = Verdicts::read(storage, catalog, from, report.end)?;
+        let replay = Replay {
+            last_logged: tables.executed,
+            history: History::new(handler, tables, report.store, &config),
+            config: &config,
+            journal,
+            disk: Vec::new(),
+            version,
+            attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
+            verdicts,
+        };
+        let mut reader = Reader::new(storage, catalog, from, report.end);
+        let Replay {
+            history,
+            journal,
+            disk,
+            ..
+        } = replay.run(&mut reader, report.end, &mut recovery, progress)?;
+        recovery.time = history.tables.now;
+        recovery.replayed_bytes = report.end.0 - from.0;
+
+        let now = now.max(history.tables.now);
+        let incarnation = Incarnation(report.generation.0);
+        let mut process = Self {
+            seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
+            schedule: Schedule::new(from, checkpointed, now),
+            last_logged: history.tables.executed,
+            stats: Stats {
+                replayed: recovery.replayed,
+                ..Stats::default()
+            },
+            incarnation,
+            history,
+            journal,
+            config,
+            gate: Gate::default(),
+            backlog: VecDeque::new(),
+            logged: VecDeque::new(),
+            intents: VecDeque::new(),
+            now,
+            life: Life::Running,
+            wake: None,
+            scratch: Scratch::default(),
+        };
+        out.extend(disk.into_iter().map(Effect::Disk));
+        process.begin_life(&mut recovery, out)?;
+        Ok((process, recovery))
+    }
+
+    fn begin_life(&mut self, recovery: &mut Recovery, out: &mut Vec<Effect>) -> Result<(), RecoverError> {
+        let started = Started {
+            version: self.config.version,
+            name: self.config.name.clone(),
+        };
+        let mut disk = Vec::new();
+        self.journal
+            .append(started::KIND, INSTANCE, &[&started.encode()], &mut disk)?;
+        out.extend(disk.into_iter().map(Effect::Disk));
+        let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
+        for id in pending {
+            let output = self
+                .history
+                .tables
+                .outbox
+                .find_mut(id)
+                .expect("it was just listed");
+            match History::<H>::guarantee(output, &self.config) {
+                None => output.state = OutputState::InDoubt,
+                Some(PortDelivery::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
+                Some(PortDelivery::AtMostOnce) => {
+                    output.state = OutputState::Prepared;
+                    let end = output.end;
+                    self.hold_output(id, end, out);
+                    continue;
+                }
+                Some(_) => {
+                    recovery.outputs_again += 1;
+                    self.emit(id, true, out);
+                    continue;
+                }
+            }
+            recovery.outputs_in_doubt += 1;
+        }
+        self.after_recovery(out);
+        Ok(())
+    }
+}
+
+/// The newest checkpoint that can be used; those that cannot are named in `passed_over`.
+fn newest_checkpoint(
+    storage: &mut dyn Storage,
+    report: &OpenReport,
+    passed_over: &mut Vec<(Lsn, CheckpointError)>,
+) -> Result<Option<Loaded>, RecoverError> {
+    for lsn in checkpoint::positions(storage)?.into_iter().rev() {
+        if lsn < report.first || lsn > report.end {
+            continue;
+        }
+        match checkpoint::load(storage, lsn, report.store) {
+            Ok(loaded) if loaded.lsn == lsn => return Ok(Some(loaded)),
+            Ok(_) => passed_over.push((lsn, CheckpointError::Damaged)),
+            Err(error) => passed_over.push((lsn, error)),
+        }
+    }
+    Ok(None)
+}
+
+/// What later records say about earlier deliveries: which are never tried again, and which were executed.
+struct Verdicts {
+    skipped: BTreeMap<Lsn, Quarantined>,
+    /// Some record was written after this delivery had been executed.
+    proven: DeliveryIndex,
+}
+
+impl Verdicts {
+    /// Reads ahead, because a verdict stands behind the delivery that must not be tried again.
+    fn read(storage: &mut dyn Storage, catalog: &Catalog, from: Lsn, end: Lsn) -> Result<Self, RecoverError> {
+        let mut verdicts = Self {
+            skipped: BTreeMap::new(),
+            proven: DeliveryIndex::default(),
+        };
+        let mut reader = Reader::new(storage, catalog, from, end);
+        while let Some(record) = reader.next()? {
+            let lsn = record.lsn;
+            if record.kind == quarantined::KIND {
+                let verdict = Quarantined::decode(record.payload)
+                    .map_err(|error| RecoverError::Record { lsn, error })?;
+                verdicts.skipped.insert(verdict.lsn, verdict);
+            } else if let Some(executed) = executed_of(record.kind, record.payload, lsn)? {
+                verdicts.proven = verdicts.proven.max(executed);
+            }
+        }
+        Ok(verdicts)
+    }
+}
+
+fn executed_of(
+    kind: mainstay_journal::record::Kind,
+    payload: &[u8],
+    lsn: Lsn,
+) -> Result<Option<DeliveryIndex>, RecoverError> {
+    if !Delivery::is_kind(kind) {
+        return Ok(None);
+    }
+    let mut reader = mainstay_types::codec::Reader::new(payload);
+    let prefix = Prefix::take(&mut reader).map_err(|error| RecoverError::Record { lsn, error })?;
+    Ok(Some(prefix.executed))
+}
+
+struct Replay<'a, H, M> {
+    history: History<H>,
+    config: &'a Config,
+    journal: Journal<M>,
+    disk: Vec<DiskEffect>,
+    version: Option<u32>,
+    last_logged: DeliveryIndex,
+    attempt: Option<(Lsn, u32)>,
+    verdicts: Verdicts,
+}
+
+impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
+    fn run(
+        mut self,
+        reader: &mut Reader<'_>,
+        end: Lsn,
+        recovery: &mut Recovery,
+        mut progress: Option<&mut dyn FnMut(Progress)>,
+    ) -> Result<Self, RecoverError> {
+        const PROGRESS_EVERY_DELIVERIES: u64 = 4096;
+        while let Some(record) = reader.next()? {
+            let (lsn, record_end) = (record.lsn, record.end);
+            let unreadable = |error| RecoverError::Record { lsn, error };
+            match record.kind {
+                started::KIND => self.started(Started::decode(record.payload).map_err(unreadable)?)?,
+                intended::KIND => {
+                    let output = intended::decode(record.payload).map_err(unreadable)?;
+                    if let Some(pending) = self.history.tables.outbox.find_mut(output) {
+                        pending.intended = true;
+                    }
+                }
+                quarantined::KIND => {}
+                kind => {
+                    let decoded = Delivery::decode(kind, record.payload).map_err(unreadable)?;
+                    let Some((prefix, delivery)) = decoded else {
+                        return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
+                    };
+                    self.deliver(lsn, record_end, &prefix, &delivery, recovery)?;
+                    recovery.replayed += 1;
+                    if recovery.replayed.is_multiple_of(PROGRESS_EVERY_DELIVERIES)
+                        && let Some(progress) = &mut progress
+                    {
+                        progress(Progress {
+                            deliveries: recovery.replayed,
+                            lsn,
+                            end,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    fn started(&mut self, started: Started) -> Result<(), RecoverError> {
+        if started.name != self.config.name {
+            return Err(RecoverError::NameChanged {
+                recorded: started.name,
+                now: self.config.name.clone(),
+            });
+        }
+        self.version = Some(started.version);
+        Ok(())
+    }
+
+    fn deliver(
+        &mut self,
+        lsn: Lsn,
+        end: Lsn,
+        prefix: &Prefix,
+        delivery: &Delivery,
+        recovery: &mut Recovery,
+    ) -> Result<(), RecoverError> {
+        self.check(lsn, prefix)?;
+        self.last_logged = prefix.delivery;
+        self.history.logged(delivery, prefix, end, self.config);
+        if self.verdicts.skipped.contains_key(&lsn) {
+            self.history.skip(delivery, prefix, end, self.config);
+            return Ok(());
+        }
+        let proven = prefix.delivery <= self.verdicts.proven;
+        let failed = self
+            .attempt
+            .filter(|(at, _)| *at == lsn)
+            .map_or(0, |(_, attempts)| attempts);
+        if !proven && failed >= self.config.limits.handler_attempts_max {
+            // In the ring at once: what is tried next overwrites the count that led to this verdict.
+            let verdict = Quarantined {
+                lsn,
+                attempts: failed,
+            };
+            self.journal
+                .append(quarantined::KIND, INSTANCE, &[&verdict.encode()], &mut self.disk)?;
+            self.history.skip(delivery, prefix, end, self.config);
+            recovery.quarantined = Some(lsn);
+            return Ok(());
+        }
+        let attempts = self.journal.begin_attempt(lsn);
+        match self.history.execute(delivery, prefix, end, self.config) {
+            Ok(_) => {
+                self.journal.end_attempt();
+                Ok(())
+            }
+            Err(panicked) if proven => {
+                let (delivery, message) = (prefix.delivery, panicked.message);
+                Err(RecoverError::PanicsInReplay {
+                    lsn,
+                    delivery,
+                    message,
+                })
+            }
+            Err(panicked) => Err(RecoverError::HandlerPanicked(Abandoned {
+                lsn,
+                attempts,
+                message: panicked.message,
+            })),
+        }
+    }
+
+    fn check(&self, lsn: Lsn, prefix: &Prefix) -> Result<(), RecoverError> {
+        let expected = self.last_logged.next();
+        if prefix.delivery != expected {
+            return Err(RecoverError::Gap {
+                lsn,
+                expected,
+                found: prefix.delivery,
+            });
+        }
+        if let Some(recorded) = self.version
+            && recorded != self.config.version
+        {
+            let (delivery, now) = (prefix.delivery, self.config.version);
+            return Err(RecoverError::VersionChanged {
+                lsn,
+                delivery,
+                recorded,
+                now,
+            });
+        }
+        if let Some(now) = self.history.summary_of(prefix.executed)
+            && now != prefix.summary
+        {
+            return Err(RecoverError::Diverged {
+                lsn,
+                delivery: prefix.executed,
+                recorded: prefix.summary,
+                now,
+            });
+        }
+        Ok(())
+    }
+}

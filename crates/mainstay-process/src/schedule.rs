@@ -1,0 +1,178 @@
+//! When checkpoints are taken, and how far the present one is.
+
+use crate::checkpoint::Saved;
+use crate::config::Limits;
+use mainstay_types::id::{DeliveryIndex, Lsn};
+use mainstay_types::time::Time;
+
+/// The checkpoint machine.
+///
+/// ```text
+///          due                saved              journal durable up to it          published
+///   Idle ───────> Saving ─────────────> Saved ───────────────────────> Publishing ──────────> Idle (trim)
+///                   └── failed: Idle, next one by schedule ──────────────────┘
+/// ```
+/// It is published only when the journal is durable up to its position: it must never know deliveries that the journal
+/// could lose.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    phase: Phase,
+    last_lsn: Lsn,
+    last_executed: DeliveryIndex,
+    last_time: Time,
+    /// Deliveries in the checkpoint being taken.
+    taking: DeliveryIndex,
+    forced: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Saving { lsn: Lsn },
+    Saved { lsn: Lsn, saved: Saved },
+    Publishing { lsn: Lsn, saved: Saved },
+}
+
+impl Schedule {
+    pub(crate) fn new(last_lsn: Lsn, last_executed: DeliveryIndex, now: Time) -> Self {
+        Self {
+            phase: Phase::Idle,
+            last_lsn,
+            last_executed,
+            last_time: now,
+            taking: last_executed,
+            forced: false,
+        }
+    }
+
+    /// Asks for one as soon as none is under way, even if nothing was delivered since the last.
+    pub(crate) fn force(&mut self) {
+        self.forced = true;
+    }
+
+    /// Whether one should begin now.
+    pub(crate) fn due(&self, end: Lsn, executed: DeliveryIndex, now: Time, limits: &Limits) -> bool {
+        self.phase == Phase::Idle
+            && (self.forced
+                || executed > self.last_executed
+                    && (end.0 - self.last_lsn.0 >= limits.checkpoint_log_bytes
+                        || now.since(self.last_time) >= limits.checkpoint_interval))
+    }
+
+    /// When the clock alone makes the next one due.
+    pub(crate) fn next(&self, executed: DeliveryIndex, limits: &Limits) -> Option<Time> {
+        (self.phase == Phase::Idle && executed > self.last_executed)
+            .then(|| self.last_time.after(limits.checkpoint_interval))
+    }
+
+    pub(crate) fn begin(&mut self, lsn: Lsn, executed: DeliveryIndex, now: Time) {
+        assert_eq!(self.phase, Phase::Idle, "one checkpoint at a time");
+        self.phase = Phase::Saving { lsn };
+        self.forced = false;
+        self.taking = executed;
+        self.last_time = now;
+    }
+
+    pub(crate) fn saved(&mut self, lsn: Lsn, saved: Saved) {
+        if self.phase == (Phase::Saving { lsn }) {
+            self.phase = Phase::Saved { lsn, saved };
+        }
+    }
+
+    /// The position to publish, once, when the journal is durable up to it.
+    pub(crate) fn publishable(&mut self, durable: Lsn) -> Option<Lsn> {
+        match self.phase {
+            Phase::Saved { lsn, saved } if durable >= lsn => {
+                self.phase = Phase::Publishing { lsn, saved };
+                Some(lsn)
+            }
+            _ => None,
+        }
+    }
+
+    /// Up to where the journal must become durable for the checkpoint to go on.
+    pub(crate) fn wants_durable(&self) -> Option<Lsn> {
+        match self.phase {
+            Phase::Saving { lsn } | Phase::Saved { lsn, .. } => Some(lsn),
+            Phase::Idle | Phase::Publishing { .. } => None,
+        }
+    }
+
+    /// Returns the length of the published checkpoint.
+    pub(crate) fn published(&mut self, lsn: Lsn) -> Option<u64> {
+        match self.phase {
+            Phase::Publishing {
+                lsn: publishing,
+                saved,
+            } if publishing == lsn => {
+                self.phase = Phase::Idle;
+                self.last_lsn = lsn;
+                self.last_executed = self.taking;
+                Some(saved.bytes)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn failed(&mut self) {
+        self.phase = Phase::Idle;
+    }
+
+    pub(crate) fn idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
+    /// Whether the last checkpoint knows everything that was executed.
+    pub(crate) fn current(&self, executed: DeliveryIndex) -> bool {
+        self.idle() && !self.forced && self.last_executed == executed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: fn() -> Limits = || Limits {
+        checkpoint_log_bytes: 100,
+        checkpoint_interval: Duration::from_nanos(1000),
+        ..Limits::default()
+    };
+
+    #[test]
+    fn due_by_size_by_time_and_never_without_deliveries() {
+        let schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
+        assert!(!schedule.due(Lsn(500), DeliveryIndex(0), Time(5000), &LIMITS()));
+        assert!(schedule.due(Lsn(100), DeliveryIndex(1), Time(1), &LIMITS()));
+        assert!(!schedule.due(Lsn(99), DeliveryIndex(1), Time(1), &LIMITS()));
+        assert!(schedule.due(Lsn(1), DeliveryIndex(1), Time(1000), &LIMITS()));
+    }
+
+    #[test]
+    fn published_only_behind_the_durable_mark_and_once() {
+        let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
+        schedule.begin(Lsn(64), DeliveryIndex(3), Time(10));
+        assert_eq!(schedule.publishable(Lsn(100)), None, "it is not saved yet");
+        schedule.saved(
+            Lsn(64),
+            Saved {
+                state_hash: 1,
+                bytes: 9,
+            },
+        );
+        assert_eq!(schedule.publishable(Lsn(63)), None);
+        assert_eq!(schedule.publishable(Lsn(64)), Some(Lsn(64)));
+        assert_eq!(schedule.publishable(Lsn(64)), None);
+        assert_eq!(schedule.published(Lsn(64)), Some(9));
+        assert!(schedule.current(DeliveryIndex(3)));
+    }
+
+    #[test]
+    fn a_failed_one_is_tried_again_by_schedule() {
+        let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
+        schedule.begin(Lsn(64), DeliveryIndex(3), Time(10));
+        schedule.failed();
+        assert!(!schedule.due(Lsn(64), DeliveryIndex(3), Time(11), &LIMITS()));
+        assert!(schedule.due(Lsn(64), DeliveryIndex(3), Time(1010), &LIMITS()));
+    }
+}

@@ -1,0 +1,84 @@
+//! What one delivery did, in a few bytes: recorded with the next delivery, compared in replay.
+
+use crate::handler::{Answer, Asked};
+use mainstay_types::codec::{Reader, Truncated};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The effects of one delivery: counts for people, a digest for certainty.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// XXH3-64 over the answer, the outputs and the timers, in order.
+    pub digest: u64,
+    /// HTTP status of the answer; 0 for a delivery without one.
+    pub status: u16,
+    /// Outputs emitted.
+    pub outputs: u16,
+    /// Timers set.
+    pub timers: u16,
+    /// Bytes of the answer's body.
+    pub answer_bytes: u32,
+}
+
+impl Summary {
+    /// Encoded length, in bytes.
+    pub const BYTES: usize = 18;
+
+    /// Sums up what a delivery answered and asked for.
+    #[must_use]
+    pub(crate) fn of(answer: Option<&Answer>, asked: &Asked) -> Self {
+        let mut summary = Self {
+            outputs: u16::try_from(asked.outputs.len()).unwrap_or(u16::MAX),
+            timers: u16::try_from(asked.timers.len()).unwrap_or(u16::MAX),
+            ..Self::default()
+        };
+        if let Some(answer) = answer {
+            summary.status = answer.status;
+            summary.answer_bytes = u32::try_from(answer.body.len()).unwrap_or(u32::MAX);
+            summary.digest = xxh3_64_with_seed(&answer.body, u64::from(answer.status));
+        }
+        for (id, port, body) in &asked.outputs {
+            let seed = summary.digest ^ id.0.rotate_left(32) ^ port.0 as u64;
+            summary.digest = xxh3_64_with_seed(body, seed);
+        }
+        for (due, token) in &asked.timers {
+            summary.digest = xxh3_64_with_seed(&due.0.to_le_bytes(), summary.digest ^ token.rotate_left(17));
+        }
+        summary
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.digest.to_le_bytes());
+        out.extend_from_slice(&self.status.to_le_bytes());
+        out.extend_from_slice(&self.outputs.to_le_bytes());
+        out.extend_from_slice(&self.timers.to_le_bytes());
+        out.extend_from_slice(&self.answer_bytes.to_le_bytes());
+    }
+
+    pub(crate) fn take(from: &mut Reader<'_>) -> Result<Self, Truncated> {
+        Ok(Self {
+            digest: from.u64()?,
+            status: from.u16()?,
+            outputs: from.u16()?,
+            timers: from.u16()?,
+            answer_bytes: from.u32()?,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "status {}, answer of {} bytes, {} outputs, {} timers, digest {:016x}",
+            self.status, self.answer_bytes, self.outputs, self.timers, self.digest
+        )
+    }
+}
+
+impl fmt::Debug for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

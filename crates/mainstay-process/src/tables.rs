@@ -1,0 +1,158 @@
+//! What a process remembers besides its handler's state. Part of every checkpoint.
+
+use crate::clients::{Clients, Place};
+use crate::config::Limits;
+use crate::effect::Limit;
+use crate::event::Identity;
+use crate::handler::Answer;
+use crate::keys::{Entry, Keys};
+use crate::outbox::Outbox;
+use crate::summary::Summary;
+use crate::timers::Timers;
+use mainstay_types::id::{DeliveryIndex, Lsn, OutputId};
+use mainstay_types::rules::{Rule, Rules};
+use mainstay_types::time::Time;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// All tables. Changed by deliveries only, with recorded times only.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tables {
+    /// The last delivery executed.
+    pub(crate) executed: DeliveryIndex,
+    /// What it did.
+    pub(crate) summary: Summary,
+    /// End of its record.
+    pub(crate) executed_end: Lsn,
+    /// The time it saw.
+    pub(crate) now: Time,
+    pub(crate) last_output: OutputId,
+    pub(crate) keys: Keys,
+    pub(crate) clients: Clients,
+    pub(crate) outbox: Outbox,
+    pub(crate) timers: Timers,
+    /// Deliveries skipped by verdict, since the directory was made.
+    pub(crate) quarantined: u64,
+}
+
+/// What the tables say of a request before it is logged.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Never seen: log and deliver it.
+    Fresh,
+    /// Seen and executed: this was the answer, and it depends on the record that ends at `end`.
+    Answered {
+        answer: Arc<Answer>,
+        end: Lsn,
+        expires: Option<Time>,
+    },
+    /// Seen, logged, not executed yet.
+    Running { end: Lsn },
+    /// Seen with another body.
+    Reused { end: Lsn },
+    /// Below its floor, or its client is not known.
+    Evicted,
+    /// A limit forbids it.
+    Refused(Limit),
+}
+
+impl Tables {
+    pub(crate) fn lookup(
+        &self,
+        identity: &Identity,
+        body: &[u8],
+        now: Time,
+        limits: &Limits,
+        rules: Rules,
+    ) -> Known {
+        let entry = match identity {
+            Identity::None => None,
+            Identity::Key(key) => self.keys.find(key, now),
+            Identity::Client {
+                client,
+                thread,
+                sequence,
+            } => {
+                match self
+                    .clients
+                    .place(*client, *thread, *sequence, limits.client_threads_max)
+                {
+                    Place::Fresh => None,
+                    Place::Repeated(entry) => Some(entry),
+                    Place::Evicted if !rules.keep(Rule::EvictedNotReapplied) => None,
+                    Place::Evicted => return Known::Evicted,
+                    Place::ThreadsFull => return Known::Refused(Limit::Clients),
+                }
+            }
+        };
+        match entry {
+            Some(entry) if entry.fingerprint != xxh3_128(body) => Known::Reused { end: entry.end },
+            Some(Entry {
+                answer: Some(answer),
+                end,
+                expires,
+                ..
+            }) => Known::Answered {
+                answer: Arc::clone(answer),
+                end: *end,
+                expires: *expires,
+            },
+            Some(entry) => Known::Running { end: entry.end },
+            None if matches!(identity, Identity::Key(_)) && self.keys.full(limits.keys_max, now) => {
+                Known::Refused(Limit::Keys)
+            }
+            None if self.outbox.len() >= limits.outputs_pending_max => Known::Refused(Limit::Outputs),
+            None => Known::Fresh,
+        }
+    }
+
+    /// Remembers that a request is logged, in the record that ends at `end`, at its recorded time.
+    pub(crate) fn logged(&mut self, identity: &Identity, body: &[u8], end: Lsn, now: Time, limits: &Limits) {
+        let entry = |expires| Entry {
+            fingerprint: xxh3_128(body),
+            answer: None,
+            end,
+            expires,
+        };
+        match identity {
+            Identity::None => {}
+            Identity::Key(key) => {
+                self.keys.sweep(now);
+                self.keys
+                    .insert(key.clone(), entry(Some(now.after(limits.key_retention))));
+            }
+            Identity::Client {
+                client,
+                thread,
+                sequence,
+            } => {
+                self.clients.insert(*client, *thread, *sequence, entry(None), now);
+            }
+        }
+    }
+
+    /// Remembers the answer to a request.
+    pub(crate) fn answered(&mut self, identity: &Identity, answer: &Arc<Answer>) {
+        match identity {
+            Identity::None => {}
+            Identity::Key(key) => self.keys.answer(key, Arc::clone(answer)),
+            Identity::Client {
+                client,
+                thread,
+                sequence,
+            } => {
+                self.clients
+                    .answer(*client, *thread, *sequence, Arc::clone(answer));
+            }
+        }
+    }
+
+    /// When a repetition of `identity` stops getting its answer.
+    pub(crate) fn expires(&self, identity: &Identity, now: Time) -> Option<Time> {
+        match identity {
+            Identity::Key(key) => self.keys.find(key, now).and_then(|entry| entry.expires),
+            _ => None,
+        }
+    }
+}
