@@ -17,7 +17,7 @@ exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be re
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = checkout();
     match arguments
         .iter()
         .map(String::as_str)
@@ -36,6 +36,14 @@ fn main() -> ExitCode {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// The checkout that cargo was called in. Asked at run time: two checkouts may share a target folder.
+fn checkout() -> PathBuf {
+    match std::env::var_os("CARGO_MANIFEST_DIR") {
+        Some(folder) => PathBuf::from(folder).join(".."),
+        None => PathBuf::from("."),
     }
 }
 
