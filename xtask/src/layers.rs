@@ -69,6 +69,7 @@ pub const LAYERS: &[Layer] = &[
 pub const PURE_LIBRARIES: &[(&str, &str)] = &[
     ("cobs", "byte stuffing; compiled with postcard, not used by us"),
     ("crc32c", "checksum of journal records"),
+    ("embedded-io", "traits only; compiled with postcard, not used by us"),
     ("postcard", "codec of checkpoints"),
     ("proc-macro2", "build time only: derives"),
     ("quote", "build time only: derives"),

@@ -13,6 +13,8 @@
 //! | *mark* | a monotone counter that some room publishes |
 //! | *incarnation* | one life of a process, between two crashes |
 
+#![forbid(unsafe_code)]
+
 pub mod codec;
 pub mod held;
 pub mod id;
