@@ -22,6 +22,17 @@ struct Waiting<T> {
     held: Held<T>,
 }
 
+/// What became of an effect given to [`Gate::hold`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Hold<T> {
+    /// Everything it waits for has come: it may leave now.
+    Passed(Held<T>),
+    /// It stands in a queue.
+    Waiting,
+    /// It waits for a mark that can never advance: it will never leave.
+    Never(Held<T>),
+}
+
 /// What the gate has done, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -47,23 +58,22 @@ impl<T> Default for Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// Takes `held` and gives it back at once if nothing it waits for is outstanding.
-    ///
-    /// An effect that waits for a mark that can never advance is discarded.
-    pub fn hold(&mut self, held: Held<T>) -> Option<Held<T>> {
+    /// Takes `held`, unless nothing it waits for is outstanding or it would wait for ever.
+    #[must_use = "an effect that was not taken is the caller's to release or to refuse"]
+    pub fn hold(&mut self, held: Held<T>) -> Hold<T> {
         match self.first_unmet(&held) {
             None => {
                 self.stats.passed += 1;
-                Some(held)
+                Hold::Passed(held)
             }
             Some((mark, _)) if self.never[mark.index()] => {
                 self.stats.discarded += 1;
-                None
+                Hold::Never(held)
             }
             Some((mark, value)) => {
                 self.stats.held += 1;
                 self.enqueue(mark, value, held);
-                None
+                Hold::Waiting
             }
         }
     }
@@ -75,13 +85,8 @@ impl<T> Gate<T> {
             return;
         }
         self.published[mark.index()] = value;
-        while self.waiting[mark.index()]
-            .front()
-            .is_some_and(|first| first.value <= value)
-        {
-            let first = self.waiting[mark.index()]
-                .pop_front()
-                .expect("a front was just seen");
+        while self.waiting[mark.index()].front().is_some_and(|first| first.value <= value) {
+            let first = self.waiting[mark.index()].pop_front().expect("a front was just seen");
             match self.first_unmet(&first.held) {
                 None => {
                     self.stats.released += 1;
@@ -113,9 +118,7 @@ impl<T> Gate<T> {
     /// Whether everything that `after` names has come.
     #[must_use]
     pub fn met(&self, after: &After) -> bool {
-        after
-            .waits()
-            .all(|(mark, value)| self.published[mark.index()] >= value)
+        after.waits().all(|(mark, value)| self.published[mark.index()] >= value)
     }
 
     /// How far `mark` has come.
@@ -154,9 +157,7 @@ impl<T> Gate<T> {
     }
 
     fn first_unmet(&self, held: &Held<T>) -> Option<(Mark, u64)> {
-        held.after
-            .waits()
-            .find(|&(mark, value)| self.published[mark.index()] < value)
+        held.after.waits().find(|&(mark, value)| self.published[mark.index()] < value)
     }
 
     fn enqueue(&mut self, mark: Mark, value: u64, held: Held<T>) {
@@ -189,7 +190,7 @@ mod tests {
     fn an_effect_waits_for_its_mark_and_leaves_once() {
         let mut gate = Gate::default();
         let mut out = Vec::new();
-        assert!(gate.hold(held(1, After::mark(Mark::Durable, 10))).is_none());
+        assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 10))), Hold::Waiting);
         gate.advance(Mark::Durable, 9, &mut out);
         assert!(out.is_empty());
         gate.advance(Mark::Durable, 10, &mut out);
@@ -201,11 +202,7 @@ mod tests {
     fn what_is_met_already_passes() {
         let mut gate = Gate::default();
         gate.advance(Mark::Durable, 10, &mut Vec::new());
-        assert_eq!(
-            gate.hold(held(1, After::mark(Mark::Durable, 10)))
-                .map(|held| held.what),
-            Some(1)
-        );
+        assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 10))).map(|held| held.what), Some(1));
         assert_eq!(gate.hold(held(2, After::NOTHING)).map(|held| held.what), Some(2));
     }
 
@@ -214,7 +211,10 @@ mod tests {
         for marks in [[Mark::Durable, Mark::Appended], [Mark::Appended, Mark::Durable]] {
             let mut gate = Gate::default();
             let mut out = Vec::new();
-            gate.hold(held(1, After::mark(Mark::Durable, 5).and(Mark::Appended, 5)));
+            assert_eq!(
+                gate.hold(held(1, After::mark(Mark::Durable, 5).and(Mark::Appended, 5))),
+                Hold::Waiting
+            );
             gate.advance(marks[0], 5, &mut out);
             assert!(out.is_empty());
             gate.advance(marks[1], 5, &mut out);
@@ -227,7 +227,7 @@ mod tests {
         let mut gate = Gate::default();
         let mut out = Vec::new();
         for (what, value) in [(1, 20), (2, 10), (3, 20), (4, 10)] {
-            gate.hold(held(what, After::mark(Mark::Durable, value)));
+            assert_eq!(gate.hold(held(what, After::mark(Mark::Durable, value))), Hold::Waiting);
         }
         assert_eq!(gate.wanted(Mark::Durable), Some(20));
         gate.advance(Mark::Durable, 30, &mut out);
@@ -238,10 +238,11 @@ mod tests {
     fn a_dead_mark_gives_back_what_waited_and_takes_nothing_more() {
         let mut gate = Gate::default();
         let mut discarded = Vec::new();
-        gate.hold(held(1, After::mark(Mark::Durable, 5)));
+        assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 5))), Hold::Waiting);
         gate.never(Mark::Durable, &mut discarded);
         assert_eq!(names(&discarded), [1]);
-        assert!(gate.hold(held(2, After::mark(Mark::Durable, 6))).is_none());
+        let late = held(2, After::mark(Mark::Durable, 6));
+        assert_eq!(gate.hold(late.clone()), Hold::Never(late));
         assert!(gate.is_empty());
     }
 
@@ -250,7 +251,7 @@ mod tests {
         let mut gate = Gate::default();
         let mut out = Vec::new();
         for what in 1..=4 {
-            gate.hold(held(what, After::mark(Mark::Durable, u64::from(what))));
+            assert_eq!(gate.hold(held(what, After::mark(Mark::Durable, u64::from(what)))), Hold::Waiting);
         }
         gate.roll_back(|origin| origin.delivery > DeliveryIndex(2));
         gate.advance(Mark::Durable, 9, &mut out);

@@ -116,11 +116,7 @@ pub fn publish(storage: &mut dyn Storage, lsn: Lsn) -> Result<Lsn, StorageError>
 
 /// The positions of all complete checkpoints, ascending.
 pub(crate) fn positions(storage: &mut dyn Storage) -> Result<Vec<Lsn>, StorageError> {
-    let mut present: Vec<Lsn> = storage
-        .list()?
-        .iter()
-        .filter_map(|file| parse_name(&file.name))
-        .collect();
+    let mut present: Vec<Lsn> = storage.list()?.iter().filter_map(|file| parse_name(&file.name)).collect();
     present.sort_unstable();
     Ok(present)
 }
@@ -130,11 +126,7 @@ pub(crate) fn remove_partial(storage: &mut dyn Storage) -> Result<(), StorageErr
     for file in storage.list()? {
         if file.name.starts_with(PREFIX) && file.name.ends_with(PARTIAL) {
             match storage.remove(&file.name) {
-                Ok(())
-                | Err(StorageError {
-                    failure: Failure::NotFound,
-                    ..
-                }) => {}
+                Ok(()) | Err(StorageError { failure: Failure::NotFound, .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -150,12 +142,7 @@ pub(crate) fn save(
     state: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<Saved> {
     let (lsn, store, version, name) = identity;
-    let mut hashed = Hashed {
-        into,
-        whole: Xxh3::new(),
-        state: None,
-        bytes: 0,
-    };
+    let mut hashed = Hashed { into, whole: Xxh3::new(), state: None, bytes: 0 };
     hashed.write_all(MAGIC)?;
     hashed.write_all(&lsn.0.to_le_bytes())?;
     hashed.write_all(&store.0)?;
@@ -175,20 +162,13 @@ pub(crate) fn save(
     hashed.write_all(&whole.to_le_bytes())?;
     hashed.write_all(END_MAGIC)?;
     hashed.flush()?;
-    Ok(Saved {
-        state_hash,
-        bytes: hashed.bytes,
-    })
+    Ok(Saved { state_hash, bytes: hashed.bytes })
 }
 
 /// Reads checkpoint `lsn` of `store`.
 pub(crate) fn load(storage: &mut dyn Storage, lsn: Lsn, store: StoreId) -> Result<Loaded, CheckpointError> {
     let name = final_name(lsn);
-    let bytes = storage
-        .list()?
-        .into_iter()
-        .find(|file| file.name == name)
-        .map_or(0, |file| file.bytes);
+    let bytes = storage.list()?.into_iter().find(|file| file.name == name).map_or(0, |file| file.bytes);
     let mut file = vec![0; usize::try_from(bytes).map_err(|_| CheckpointError::Damaged)?];
     storage.read(&name, 0, &mut file)?;
     parse(&file, store)
@@ -200,10 +180,7 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
         return Err(CheckpointError::Foreign);
     }
     let damaged = |_| CheckpointError::Damaged;
-    let body = file
-        .len()
-        .checked_sub(TRAILER_BYTES)
-        .ok_or(CheckpointError::Damaged)?;
+    let body = file.len().checked_sub(TRAILER_BYTES).ok_or(CheckpointError::Damaged)?;
     let mut trailer = Reader::new(&file[body..]);
     let state_hash = trailer.u64().map_err(damaged)?;
     let whole = trailer.u64().map_err(damaged)?;
@@ -213,18 +190,9 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     let mut reader = Reader::new(&file[..body]);
     reader.take(MAGIC.len()).map_err(damaged)?;
     let lsn = Lsn(reader.u64().map_err(damaged)?);
-    let found = StoreId(
-        reader
-            .take(16)
-            .map_err(damaged)?
-            .try_into()
-            .expect("16 bytes were taken"),
-    );
+    let found = StoreId(reader.take(16).map_err(damaged)?.try_into().expect("16 bytes were taken"));
     if found != store {
-        return Err(CheckpointError::OtherStore {
-            found,
-            expected: store,
-        });
+        return Err(CheckpointError::OtherStore { found, expected: store });
     }
     let version = reader.u32().map_err(damaged)?;
     let name =
@@ -239,13 +207,7 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     if xxh3_64(&state) != state_hash {
         return Err(CheckpointError::Damaged);
     }
-    Ok(Loaded {
-        lsn,
-        version,
-        name,
-        tables,
-        state,
-    })
+    Ok(Loaded { lsn, version, name, tables, state })
 }
 
 struct Hashed<'a> {
@@ -280,10 +242,9 @@ mod tests {
     fn saved() -> Vec<u8> {
         let mut file = Vec::new();
         let tables = Tables::default();
-        let saved = save(&mut file, (Lsn(64), STORE, 3, "ledger"), &tables, |into| {
-            into.write_all(b"the state")
-        })
-        .expect("a vector takes all");
+        let saved =
+            save(&mut file, (Lsn(64), STORE, 3, "ledger"), &tables, |into| into.write_all(b"the state"))
+                .expect("a vector takes all");
         assert_eq!(saved.bytes, file.len() as u64);
         file
     }
@@ -291,10 +252,7 @@ mod tests {
     #[test]
     fn a_checkpoint_reads_back() {
         let loaded = parse(&saved(), STORE).expect("it was just written");
-        assert_eq!(
-            (loaded.lsn, loaded.version, loaded.name.as_str()),
-            (Lsn(64), 3, "ledger")
-        );
+        assert_eq!((loaded.lsn, loaded.version, loaded.name.as_str()), (Lsn(64), 3, "ledger"));
         assert_eq!(loaded.state, b"the state");
         assert_eq!(parse_name(&final_name(Lsn(64))), Some(Lsn(64)));
         assert_eq!(parse_name(&temporary_name(Lsn(64))), None);
@@ -307,10 +265,7 @@ mod tests {
             let mut bad = good.clone();
             bad[place] ^= 0x10;
             assert!(parse(&bad, STORE).is_err(), "a flip at byte {place} was accepted");
-            assert!(
-                parse(&good[..place], STORE).is_err(),
-                "a truncation to {place} bytes was accepted"
-            );
+            assert!(parse(&good[..place], STORE).is_err(), "a truncation to {place} bytes was accepted");
         }
     }
 

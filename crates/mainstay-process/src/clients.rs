@@ -81,13 +81,7 @@ impl Clients {
         self.idle.remove(&(known.used, client));
         known.used = now;
         self.idle.insert((now, client));
-        known.threads.insert(
-            thread,
-            Thread {
-                floor: sequence,
-                entry,
-            },
-        );
+        known.threads.insert(thread, Thread { floor: sequence, entry });
     }
 
     pub(crate) fn answer(
@@ -97,10 +91,7 @@ impl Clients {
         sequence: Sequence,
         answer: Arc<Answer>,
     ) {
-        let Some(present) = self
-            .entries
-            .get_mut(&client)
-            .and_then(|known| known.threads.get_mut(&thread))
+        let Some(present) = self.entries.get_mut(&client).and_then(|known| known.threads.get_mut(&thread))
         else {
             return;
         };
@@ -111,11 +102,7 @@ impl Clients {
 
     /// Whether a new client would find neither a free place nor one idle for `idle_min`.
     pub(crate) fn full(&self, limit: usize, idle_min: Duration, now: Time) -> bool {
-        self.entries.len() >= limit
-            && self
-                .idle
-                .first()
-                .is_none_or(|(used, _)| now.since(*used) < idle_min)
+        self.entries.len() >= limit && self.idle.first().is_none_or(|(used, _)| now.since(*used) < idle_min)
     }
 
     /// Issues the next number, giving away the longest idle place if there is no other.
@@ -127,13 +114,7 @@ impl Clients {
             self.entries.remove(&longest_idle);
         }
         self.issued = self.issued.next();
-        self.entries.insert(
-            self.issued,
-            Client {
-                used: now,
-                threads: BTreeMap::new(),
-            },
-        );
+        self.entries.insert(self.issued, Client { used: now, threads: BTreeMap::new() });
         self.idle.insert((now, self.issued));
         self.issued
     }
@@ -151,12 +132,7 @@ mod tests {
     const THREAD: ThreadId = ThreadId(0);
 
     fn entry() -> Entry {
-        Entry {
-            fingerprint: 1,
-            answer: None,
-            end: Lsn(8),
-            expires: None,
-        }
+        Entry { fingerprint: 1, answer: None, end: Lsn(8), expires: None }
     }
 
     #[test]
@@ -164,22 +140,10 @@ mod tests {
         let mut clients = Clients::default();
         let client = clients.register(2, Time(1));
         clients.insert(client, THREAD, Sequence(5), entry(), Time(2));
-        assert!(matches!(
-            clients.place(client, THREAD, Sequence(4), 9),
-            Place::Evicted
-        ));
-        assert!(matches!(
-            clients.place(client, THREAD, Sequence(5), 9),
-            Place::Repeated(_)
-        ));
-        assert!(matches!(
-            clients.place(client, THREAD, Sequence(6), 9),
-            Place::Fresh
-        ));
-        assert!(matches!(
-            clients.place(client, ThreadId(1), Sequence(1), 1),
-            Place::ThreadsFull
-        ));
+        assert!(matches!(clients.place(client, THREAD, Sequence(4), 9), Place::Evicted));
+        assert!(matches!(clients.place(client, THREAD, Sequence(5), 9), Place::Repeated(_)));
+        assert!(matches!(clients.place(client, THREAD, Sequence(6), 9), Place::Fresh));
+        assert!(matches!(clients.place(client, ThreadId(1), Sequence(1), 1), Place::ThreadsFull));
     }
 
     #[test]
@@ -192,14 +156,8 @@ mod tests {
         assert!(!clients.full(2, Duration::from_nanos(50), Time(60)));
         let third = clients.register(2, Time(60));
         assert!(third > second);
-        assert!(matches!(
-            clients.place(second, THREAD, Sequence(1), 9),
-            Place::Evicted
-        ));
-        assert!(matches!(
-            clients.place(first, THREAD, Sequence(1), 9),
-            Place::Repeated(_)
-        ));
+        assert!(matches!(clients.place(second, THREAD, Sequence(1), 9), Place::Evicted));
+        assert!(matches!(clients.place(first, THREAD, Sequence(1), 9), Place::Repeated(_)));
         assert_eq!(clients.len(), 2);
     }
 }

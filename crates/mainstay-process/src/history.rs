@@ -48,20 +48,13 @@ pub(crate) struct Panicked {
 impl<H: Handler> History<H> {
     pub(crate) fn new(handler: H, tables: Tables, store: StoreId, config: &Config) -> Self {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
-        Self {
-            handler,
-            tables,
-            store,
-            recent,
-            recent_max: config.limits.backlog_requests_max + 2,
-        }
+        Self { handler, tables, store, recent, recent_max: config.limits.backlog_requests_max + 2 }
     }
 
     /// Remembers that a delivery is in the journal.
     pub(crate) fn logged(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn, config: &Config) {
         if let Delivery::Request { identity, body } = delivery {
-            self.tables
-                .logged(identity, body, end, prefix.now, &config.limits);
+            self.tables.logged(identity, body, end, prefix.now, &config.limits);
         }
     }
 
@@ -74,10 +67,7 @@ impl<H: Handler> History<H> {
         config: &Config,
     ) -> Result<Done, Panicked> {
         let mut done = Done::default();
-        let mut asked = Asked {
-            next_output: self.tables.last_output.next(),
-            ..Asked::default()
-        };
+        let mut asked = Asked { next_output: self.tables.last_output.next(), ..Asked::default() };
         let mut context = Context {
             now: prefix.now,
             store: self.store,
@@ -121,7 +111,7 @@ impl<H: Handler> History<H> {
                 }
             }
         }
-        let summary = Summary::of(done.answer.as_deref(), &asked);
+        let summary = Summary::of(done.answer.as_deref(), &asked, &config.ports);
         self.finish(delivery, prefix, end, config, summary, asked, &mut done);
         Ok(done)
     }
@@ -133,28 +123,18 @@ impl<H: Handler> History<H> {
             done.answer = Some(Arc::new(quarantine_answer()));
         }
         self.tables.quarantined += 1;
-        let asked = Asked {
-            next_output: self.tables.last_output.next(),
-            ..Asked::default()
-        };
-        let summary = Summary::of(done.answer.as_deref(), &asked);
+        let asked = Asked { next_output: self.tables.last_output.next(), ..Asked::default() };
+        let summary = Summary::of(done.answer.as_deref(), &asked, &config.ports);
         self.finish(delivery, prefix, end, config, summary, asked, &mut done);
         done
     }
 
     /// What delivery `executed` did, if that is known still.
     pub(crate) fn summary_of(&self, executed: DeliveryIndex) -> Option<Summary> {
-        self.recent
-            .iter()
-            .rev()
-            .find(|(index, _)| *index == executed)
-            .map(|(_, summary)| *summary)
+        self.recent.iter().rev().find(|(index, _)| *index == executed).map(|(_, summary)| *summary)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the end of two functions, not an interface"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the end of two functions, not an interface")]
     fn finish(
         &mut self,
         delivery: &Delivery,
@@ -199,19 +179,14 @@ impl<H: Handler> History<H> {
     /// The delivery guarantee of the port that `pending` goes to; `None` if this version of the service no longer
     /// declares that port.
     pub(crate) fn guarantee(pending: &Pending, config: &Config) -> Option<PortDelivery> {
-        config
-            .ports
-            .iter()
-            .find(|port| *port.name == *pending.port)
-            .map(|port| port.delivery)
+        config.ports.iter().find(|port| *port.name == *pending.port).map(|port| port.delivery)
     }
 }
 
 fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     // What the closure borrowed is not looked at again after a panic: the process gives itself up.
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panicked {
-        message: panic_message(payload.as_ref()),
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .map_err(|payload| Panicked { message: panic_message(payload.as_ref()) })
 }
 
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
@@ -227,8 +202,5 @@ fn quarantine_answer() -> Answer {
         r#"{"error":"quarantined","message":"the handler failed on this request each time it was tried; "#,
         r#"nothing it did was kept, and it is not tried again. This is the recorded answer."}"#
     );
-    Answer {
-        status: 500,
-        body: body.as_bytes().to_vec(),
-    }
+    Answer { status: 500, body: body.as_bytes().to_vec() }
 }

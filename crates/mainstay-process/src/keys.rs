@@ -31,9 +31,7 @@ pub(crate) struct Entry {
 impl Keys {
     /// The entry of `key`, unless it has expired at `now`.
     pub(crate) fn find(&self, key: &[u8], now: Time) -> Option<&Entry> {
-        self.entries
-            .get(key)
-            .filter(|entry| entry.expires.is_some_and(|expires| expires > now))
+        self.entries.get(key).filter(|entry| entry.expires.is_some_and(|expires| expires > now))
     }
 
     /// Forgets what has expired at `now`. Called with recorded times only, so that replay forgets the same.
@@ -44,7 +42,12 @@ impl Keys {
         }
     }
 
+    /// Adds a key that was not found. A key that is there for the same record is one that a checkpoint saw logged and not
+    /// yet executed.
     pub(crate) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
+        if self.entries.get(&key).is_some_and(|present| present.end == entry.end) {
+            return;
+        }
         let expires = entry.expires.expect("a key's entry expires");
         self.expiry.push_back((expires, key.clone()));
         let replaced = self.entries.insert(key, entry);
@@ -64,11 +67,7 @@ impl Keys {
     pub(crate) fn full(&self, limit: usize, now: Time) -> bool {
         // Expired entries stay until the next delivery sweeps them; they do not count.
         self.entries.len() >= limit && {
-            let expired = self
-                .expiry
-                .iter()
-                .take_while(|(expires, _)| *expires <= now)
-                .count();
+            let expired = self.expiry.iter().take_while(|(expires, _)| *expires <= now).count();
             self.entries.len() - expired >= limit
         }
     }
@@ -83,12 +82,7 @@ mod tests {
     use super::*;
 
     fn entry(expires: u64) -> Entry {
-        Entry {
-            fingerprint: 1,
-            answer: None,
-            end: Lsn(8),
-            expires: Some(Time(expires)),
-        }
+        Entry { fingerprint: 1, answer: None, end: Lsn(8), expires: Some(Time(expires)) }
     }
 
     #[test]

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
+use crate::lifecycle::Life;
 use crate::port::{Delivery as PortDelivery, OutputState};
-use crate::process::{INSTANCE, Life, Process, Scratch};
+use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
 use crate::record::quarantined::{self, Quarantined};
@@ -212,22 +213,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// # Errors
     /// [`RecoverError`]; only [`RecoverError::HandlerPanicked`] may go away by trying again.
     pub fn recover(start: Start<'_, H, M>, out: &mut Vec<Effect>) -> Result<(Self, Recovery), RecoverError> {
-        let Start {
-            config,
-            mut handler,
-            journal,
-            report,
-            storage,
-            catalog,
-            now,
-            progress,
-        } = start;
+        let Start { config, mut handler, journal, report, storage, catalog, now, progress } = start;
         let fits = journal.record_bytes_max().saturating_sub(REQUEST_OVERHEAD_BYTES);
         if config.limits.body_bytes_max > fits {
-            return Err(RecoverError::BodyLimit {
-                body_bytes_max: config.limits.body_bytes_max,
-                fits,
-            });
+            return Err(RecoverError::BodyLimit { body_bytes_max: config.limits.body_bytes_max, fits });
         }
         checkpoint::remove_partial(storage)?;
         let mut recovery = Recovery::default();
@@ -237,17 +226,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let mut tables = Tables::default();
         if let Some(loaded) = loaded {
             if loaded.name != config.name {
-                return Err(RecoverError::NameChanged {
-                    recorded: loaded.name,
-                    now: config.name,
-                });
+                return Err(RecoverError::NameChanged { recorded: loaded.name, now: config.name });
             }
             handler
                 .restore(&loaded.state)
-                .map_err(|error| RecoverError::Restore {
-                    lsn: loaded.lsn,
-                    error,
-                })?;
+                .map_err(|error| RecoverError::Restore { lsn: loaded.lsn, error })?;
             recovery.checkpoint = Some(loaded.lsn);
             (from, version, tables) = (loaded.lsn, Some(loaded.version), loaded.tables);
         } else if report.first > Lsn::ZERO {
@@ -269,12 +252,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             verdicts,
         };
         let mut reader = Reader::new(storage, catalog, from, report.end);
-        let Replay {
-            history,
-            journal,
-            disk,
-            ..
-        } = replay.run(&mut reader, report.end, &mut recovery, progress)?;
+        let Replay { history, journal, disk, .. } =
+            replay.run(&mut reader, report.end, &mut recovery, progress)?;
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
@@ -284,10 +263,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
             schedule: Schedule::new(from, checkpointed, now),
             last_logged: history.tables.executed,
-            stats: Stats {
-                replayed: recovery.replayed,
-                ..Stats::default()
-            },
+            stats: Stats { replayed: recovery.replayed, ..Stats::default() },
             incarnation,
             history,
             journal,
@@ -307,22 +283,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     fn begin_life(&mut self, recovery: &mut Recovery, out: &mut Vec<Effect>) -> Result<(), RecoverError> {
-        let started = Started {
-            version: self.config.version,
-            name: self.config.name.clone(),
-        };
+        let started = Started { version: self.config.version, name: self.config.name.clone() };
         let mut disk = Vec::new();
-        self.journal
-            .append(started::KIND, INSTANCE, &[&started.encode()], &mut disk)?;
+        self.journal.append(started::KIND, INSTANCE, &[&started.encode()], &mut disk)?;
         out.extend(disk.into_iter().map(Effect::Disk));
         let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
         for id in pending {
-            let output = self
-                .history
-                .tables
-                .outbox
-                .find_mut(id)
-                .expect("it was just listed");
+            let output = self.history.tables.outbox.find_mut(id).expect("it was just listed");
             match History::<H>::guarantee(output, &self.config) {
                 None => output.state = OutputState::InDoubt,
                 Some(PortDelivery::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
@@ -374,10 +341,7 @@ struct Verdicts {
 impl Verdicts {
     /// Reads ahead, because a verdict stands behind the delivery that must not be tried again.
     fn read(storage: &mut dyn Storage, catalog: &Catalog, from: Lsn, end: Lsn) -> Result<Self, RecoverError> {
-        let mut verdicts = Self {
-            skipped: BTreeMap::new(),
-            proven: DeliveryIndex::default(),
-        };
+        let mut verdicts = Self { skipped: BTreeMap::new(), proven: DeliveryIndex::default() };
         let mut reader = Reader::new(storage, catalog, from, end);
         while let Some(record) = reader.next()? {
             let lsn = record.lsn;
@@ -448,11 +412,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     if recovery.replayed.is_multiple_of(PROGRESS_EVERY_DELIVERIES)
                         && let Some(progress) = &mut progress
                     {
-                        progress(Progress {
-                            deliveries: recovery.replayed,
-                            lsn,
-                            end,
-                        });
+                        progress(Progress { deliveries: recovery.replayed, lsn, end });
                     }
                 }
             }
@@ -462,10 +422,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
 
     fn started(&mut self, started: Started) -> Result<(), RecoverError> {
         if started.name != self.config.name {
-            return Err(RecoverError::NameChanged {
-                recorded: started.name,
-                now: self.config.name.clone(),
-            });
+            return Err(RecoverError::NameChanged { recorded: started.name, now: self.config.name.clone() });
         }
         self.version = Some(started.version);
         Ok(())
@@ -487,18 +444,11 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             return Ok(());
         }
         let proven = prefix.delivery <= self.verdicts.proven;
-        let failed = self
-            .attempt
-            .filter(|(at, _)| *at == lsn)
-            .map_or(0, |(_, attempts)| attempts);
+        let failed = self.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
         if !proven && failed >= self.config.limits.handler_attempts_max {
             // In the ring at once: what is tried next overwrites the count that led to this verdict.
-            let verdict = Quarantined {
-                lsn,
-                attempts: failed,
-            };
-            self.journal
-                .append(quarantined::KIND, INSTANCE, &[&verdict.encode()], &mut self.disk)?;
+            let verdict = Quarantined { lsn, attempts: failed };
+            self.journal.append(quarantined::KIND, INSTANCE, &[&verdict.encode()], &mut self.disk)?;
             self.history.skip(delivery, prefix, end, self.config);
             recovery.quarantined = Some(lsn);
             return Ok(());
@@ -511,39 +461,24 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             }
             Err(panicked) if proven => {
                 let (delivery, message) = (prefix.delivery, panicked.message);
-                Err(RecoverError::PanicsInReplay {
-                    lsn,
-                    delivery,
-                    message,
-                })
+                Err(RecoverError::PanicsInReplay { lsn, delivery, message })
             }
-            Err(panicked) => Err(RecoverError::HandlerPanicked(Abandoned {
-                lsn,
-                attempts,
-                message: panicked.message,
-            })),
+            Err(panicked) => {
+                Err(RecoverError::HandlerPanicked(Abandoned { lsn, attempts, message: panicked.message }))
+            }
         }
     }
 
     fn check(&self, lsn: Lsn, prefix: &Prefix) -> Result<(), RecoverError> {
         let expected = self.last_logged.next();
         if prefix.delivery != expected {
-            return Err(RecoverError::Gap {
-                lsn,
-                expected,
-                found: prefix.delivery,
-            });
+            return Err(RecoverError::Gap { lsn, expected, found: prefix.delivery });
         }
         if let Some(recorded) = self.version
             && recorded != self.config.version
         {
             let (delivery, now) = (prefix.delivery, self.config.version);
-            return Err(RecoverError::VersionChanged {
-                lsn,
-                delivery,
-                recorded,
-                now,
-            });
+            return Err(RecoverError::VersionChanged { lsn, delivery, recorded, now });
         }
         if let Some(now) = self.history.summary_of(prefix.executed)
             && now != prefix.summary

@@ -101,10 +101,7 @@ impl Schedule {
     /// Returns the length of the published checkpoint.
     pub(crate) fn published(&mut self, lsn: Lsn) -> Option<u64> {
         match self.phase {
-            Phase::Publishing {
-                lsn: publishing,
-                saved,
-            } if publishing == lsn => {
+            Phase::Publishing { lsn: publishing, saved } if publishing == lsn => {
                 self.phase = Phase::Idle;
                 self.last_lsn = lsn;
                 self.last_executed = self.taking;
@@ -153,13 +150,7 @@ mod tests {
         let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
         schedule.begin(Lsn(64), DeliveryIndex(3), Time(10));
         assert_eq!(schedule.publishable(Lsn(100)), None, "it is not saved yet");
-        schedule.saved(
-            Lsn(64),
-            Saved {
-                state_hash: 1,
-                bytes: 9,
-            },
-        );
+        schedule.saved(Lsn(64), Saved { state_hash: 1, bytes: 9 });
         assert_eq!(schedule.publishable(Lsn(63)), None);
         assert_eq!(schedule.publishable(Lsn(64)), Some(Lsn(64)));
         assert_eq!(schedule.publishable(Lsn(64)), None);

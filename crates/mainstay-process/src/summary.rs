@@ -1,6 +1,7 @@
 //! What one delivery did, in a few bytes: recorded with the next delivery, compared in replay.
 
 use crate::handler::{Answer, Asked};
+use crate::port::Port;
 use mainstay_types::codec::{Reader, Truncated};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,7 +28,7 @@ impl Summary {
 
     /// Sums up what a delivery answered and asked for.
     #[must_use]
-    pub(crate) fn of(answer: Option<&Answer>, asked: &Asked) -> Self {
+    pub(crate) fn of(answer: Option<&Answer>, asked: &Asked, ports: &[Port]) -> Self {
         let mut summary = Self {
             outputs: u16::try_from(asked.outputs.len()).unwrap_or(u16::MAX),
             timers: u16::try_from(asked.timers.len()).unwrap_or(u16::MAX),
@@ -39,7 +40,9 @@ impl Summary {
             summary.digest = xxh3_64_with_seed(&answer.body, u64::from(answer.status));
         }
         for (id, port, body) in &asked.outputs {
-            let seed = summary.digest ^ id.0.rotate_left(32) ^ port.0 as u64;
+            // By name: the order in which ports are declared may change from one life to the next.
+            let seed =
+                xxh3_64_with_seed(ports[port.0].name.as_bytes(), summary.digest ^ id.0.rotate_left(32));
             summary.digest = xxh3_64_with_seed(body, seed);
         }
         for (due, token) in &asked.timers {

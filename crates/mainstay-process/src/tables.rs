@@ -42,11 +42,7 @@ pub(crate) enum Known {
     /// Never seen: log and deliver it.
     Fresh,
     /// Seen and executed: this was the answer, and it depends on the record that ends at `end`.
-    Answered {
-        answer: Arc<Answer>,
-        end: Lsn,
-        expires: Option<Time>,
-    },
+    Answered { answer: Arc<Answer>, end: Lsn, expires: Option<Time> },
     /// Seen, logged, not executed yet.
     Running { end: Lsn },
     /// Seen with another body.
@@ -69,15 +65,8 @@ impl Tables {
         let entry = match identity {
             Identity::None => None,
             Identity::Key(key) => self.keys.find(key, now),
-            Identity::Client {
-                client,
-                thread,
-                sequence,
-            } => {
-                match self
-                    .clients
-                    .place(*client, *thread, *sequence, limits.client_threads_max)
-                {
+            Identity::Client { client, thread, sequence } => {
+                match self.clients.place(*client, *thread, *sequence, limits.client_threads_max) {
                     Place::Fresh => None,
                     Place::Repeated(entry) => Some(entry),
                     Place::Evicted if !rules.keep(Rule::EvictedNotReapplied) => None,
@@ -88,16 +77,9 @@ impl Tables {
         };
         match entry {
             Some(entry) if entry.fingerprint != xxh3_128(body) => Known::Reused { end: entry.end },
-            Some(Entry {
-                answer: Some(answer),
-                end,
-                expires,
-                ..
-            }) => Known::Answered {
-                answer: Arc::clone(answer),
-                end: *end,
-                expires: *expires,
-            },
+            Some(Entry { answer: Some(answer), end, expires, .. }) => {
+                Known::Answered { answer: Arc::clone(answer), end: *end, expires: *expires }
+            }
             Some(entry) => Known::Running { end: entry.end },
             None if matches!(identity, Identity::Key(_)) && self.keys.full(limits.keys_max, now) => {
                 Known::Refused(Limit::Keys)
@@ -109,24 +91,14 @@ impl Tables {
 
     /// Remembers that a request is logged, in the record that ends at `end`, at its recorded time.
     pub(crate) fn logged(&mut self, identity: &Identity, body: &[u8], end: Lsn, now: Time, limits: &Limits) {
-        let entry = |expires| Entry {
-            fingerprint: xxh3_128(body),
-            answer: None,
-            end,
-            expires,
-        };
+        let entry = |expires| Entry { fingerprint: xxh3_128(body), answer: None, end, expires };
         match identity {
             Identity::None => {}
             Identity::Key(key) => {
                 self.keys.sweep(now);
-                self.keys
-                    .insert(key.clone(), entry(Some(now.after(limits.key_retention))));
+                self.keys.insert(key.clone(), entry(Some(now.after(limits.key_retention))));
             }
-            Identity::Client {
-                client,
-                thread,
-                sequence,
-            } => {
+            Identity::Client { client, thread, sequence } => {
                 self.clients.insert(*client, *thread, *sequence, entry(None), now);
             }
         }
@@ -137,13 +109,8 @@ impl Tables {
         match identity {
             Identity::None => {}
             Identity::Key(key) => self.keys.answer(key, Arc::clone(answer)),
-            Identity::Client {
-                client,
-                thread,
-                sequence,
-            } => {
-                self.clients
-                    .answer(*client, *thread, *sequence, Arc::clone(answer));
+            Identity::Client { client, thread, sequence } => {
+                self.clients.answer(*client, *thread, *sequence, Arc::clone(answer));
             }
         }
     }

@@ -27,10 +27,7 @@ impl Timers {
 
     /// The numbers of all timers due at `now`, earliest first.
     pub(crate) fn due(&self, now: Time) -> Vec<u64> {
-        self.due
-            .range(..=(now, u64::MAX))
-            .map(|(&(_, number), _)| number)
-            .collect()
+        self.due.range(..=(now, u64::MAX)).map(|(&(_, number), _)| number).collect()
     }
 
     pub(crate) fn next(&self) -> Option<Time> {

@@ -76,9 +76,7 @@ impl FromStr for Policy {
         match given {
             "immediate" => Ok(Self::Immediate),
             "deferred" => Ok(Self::Deferred),
-            _ => Err(UnknownPolicy {
-                given: given.to_owned(),
-            }),
+            _ => Err(UnknownPolicy { given: given.to_owned() }),
         }
     }
 }
@@ -96,10 +94,7 @@ mod tests {
             assert_ne!(Policy::Deferred.effect_after(level, end), After::NOTHING);
             assert_ne!(Policy::Immediate.effect_after(level, end), After::NOTHING);
         }
-        assert_eq!(
-            Policy::Immediate.delivery_after(Level::Memory, end),
-            After::NOTHING
-        );
+        assert_eq!(Policy::Immediate.delivery_after(Level::Memory, end), After::NOTHING);
     }
 
     #[test]

@@ -45,11 +45,7 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
         let left = self.bytes.len() - self.at;
         if left < length {
-            return Err(Truncated {
-                at: self.at,
-                needed: length,
-                left,
-            });
+            return Err(Truncated { at: self.at, needed: length, left });
         }
         let taken = &self.bytes[self.at..self.at + length];
         self.at += length;
@@ -57,8 +53,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
-        self.take(N)
-            .map(|bytes| bytes.try_into().expect("take returned N bytes"))
+        self.take(N).map(|bytes| bytes.try_into().expect("take returned N bytes"))
     }
 
     /// One byte.
@@ -109,9 +104,7 @@ impl<'a> Reader<'a> {
 /// Past 4 GiB, which every limit forbids long before.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(
-        &u32::try_from(bytes.len())
-            .expect("byte strings are limited below 4 GiB")
-            .to_le_bytes(),
+        &u32::try_from(bytes.len()).expect("byte strings are limited below 4 GiB").to_le_bytes(),
     );
     out.extend_from_slice(bytes);
 }
@@ -125,14 +118,7 @@ mod tests {
         let mut out = Vec::new();
         put_bytes(&mut out, b"abc");
         let mut reader = Reader::new(&out[..6]);
-        assert_eq!(
-            reader.bytes(),
-            Err(Truncated {
-                at: 4,
-                needed: 3,
-                left: 2
-            })
-        );
+        assert_eq!(reader.bytes(), Err(Truncated { at: 4, needed: 3, left: 2 }));
         assert_eq!(Reader::new(&out).bytes(), Ok(&b"abc"[..]));
     }
 }

@@ -51,11 +51,7 @@ impl Lsn {
     /// Past 2^64 bytes.
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
-        Self(
-            self.0
-                .checked_add(bytes)
-                .expect("a journal never reaches 2^64 bytes"),
-        )
+        Self(self.0.checked_add(bytes).expect("a journal never reaches 2^64 bytes"))
     }
 }
 

@@ -49,9 +49,7 @@ impl FromStr for Level {
             "memory" => Ok(Self::Memory),
             "process" => Ok(Self::Process),
             "disk" => Ok(Self::Disk),
-            _ => Err(UnknownLevel {
-                given: given.to_owned(),
-            }),
+            _ => Err(UnknownLevel { given: given.to_owned() }),
         }
     }
 }

@@ -86,12 +86,7 @@ mod tests {
 
     #[test]
     fn the_same_mark_twice_keeps_the_higher_value() {
-        let after = After::mark(Mark::Durable, 7)
-            .and(Mark::Durable, 3)
-            .and(Mark::Appended, 1);
-        assert_eq!(
-            after.waits().collect::<Vec<_>>(),
-            [(Mark::Durable, 7), (Mark::Appended, 1)]
-        );
+        let after = After::mark(Mark::Durable, 7).and(Mark::Durable, 3).and(Mark::Appended, 1);
+        assert_eq!(after.waits().collect::<Vec<_>>(), [(Mark::Durable, 7), (Mark::Appended, 1)]);
     }
 }

@@ -90,9 +90,7 @@ impl Rules {
     /// All but `rule`.
     #[must_use]
     pub fn without(rule: Rule) -> Self {
-        Self {
-            broken: 1 << rule as u8,
-        }
+        Self { broken: 1 << rule as u8 }
     }
 
     /// Whether `rule` is kept.
@@ -118,12 +116,7 @@ mod tests {
         for broken in Rule::ALL {
             let rules = Rules::without(broken);
             assert!(!rules.keep(broken));
-            assert!(
-                Rule::ALL
-                    .iter()
-                    .filter(|&&rule| rule != broken)
-                    .all(|&rule| rules.keep(rule))
-            );
+            assert!(Rule::ALL.iter().filter(|&&rule| rule != broken).all(|&rule| rules.keep(rule)));
         }
     }
 }

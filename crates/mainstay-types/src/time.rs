@@ -19,10 +19,7 @@ impl Time {
     /// The moment `duration` later, or the last representable one (year 2554).
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long ago `earlier` was; zero if it is later than this moment.

@@ -57,14 +57,7 @@ impl Delivery {
     /// Whether records of `kind` are deliveries.
     #[must_use]
     pub fn is_kind(kind: Kind) -> bool {
-        [
-            request::KIND,
-            timer::KIND,
-            settled::KIND,
-            registered::KIND,
-            resolved::KIND,
-        ]
-        .contains(&kind)
+        [request::KIND, timer::KIND, settled::KIND, registered::KIND, resolved::KIND].contains(&kind)
     }
 
     /// Writes everything but the request's body into `head`; record = head, then [`Self::tail`].
@@ -100,14 +93,9 @@ impl Delivery {
         let delivery = match kind {
             request::KIND => {
                 let identity = request::take(&mut reader)?;
-                Self::Request {
-                    identity,
-                    body: reader.rest().to_vec(),
-                }
+                Self::Request { identity, body: reader.rest().to_vec() }
             }
-            timer::KIND => Self::Timer {
-                timer: timer::take(&mut reader)?,
-            },
+            timer::KIND => Self::Timer { timer: timer::take(&mut reader)? },
             settled::KIND => {
                 let (output, outcome) = settled::take(&mut reader)?;
                 Self::Settled { output, outcome }
@@ -136,50 +124,19 @@ mod tests {
             now: Time(77),
             seed: 5,
             executed: DeliveryIndex(8),
-            summary: Summary {
-                digest: 3,
-                status: 200,
-                outputs: 1,
-                timers: 2,
-                answer_bytes: 40,
-            },
+            summary: Summary { digest: 3, status: 200, outputs: 1, timers: 2, answer_bytes: 40 },
         };
-        let client = Identity::Client {
-            client: ClientId(3),
-            thread: ThreadId(1),
-            sequence: Sequence(8),
-        };
+        let client = Identity::Client { client: ClientId(3), thread: ThreadId(1), sequence: Sequence(8) };
         let deliveries = [
-            Delivery::Request {
-                identity: Identity::None,
-                body: b"{}".to_vec(),
-            },
-            Delivery::Request {
-                identity: Identity::Key(b"k1".to_vec()),
-                body: Vec::new(),
-            },
-            Delivery::Request {
-                identity: client,
-                body: b"x".to_vec(),
-            },
+            Delivery::Request { identity: Identity::None, body: b"{}".to_vec() },
+            Delivery::Request { identity: Identity::Key(b"k1".to_vec()), body: Vec::new() },
+            Delivery::Request { identity: client, body: b"x".to_vec() },
             Delivery::Timer { timer: 4 },
-            Delivery::Settled {
-                output: OutputId(1),
-                outcome: Outcome::Delivered { status: 200 },
-            },
-            Delivery::Settled {
-                output: OutputId(1),
-                outcome: Outcome::Refused { status: 404 },
-            },
-            Delivery::Settled {
-                output: OutputId(1),
-                outcome: Outcome::Abandoned,
-            },
+            Delivery::Settled { output: OutputId(1), outcome: Outcome::Delivered { status: 200 } },
+            Delivery::Settled { output: OutputId(1), outcome: Outcome::Refused { status: 404 } },
+            Delivery::Settled { output: OutputId(1), outcome: Outcome::Abandoned },
             Delivery::Registered,
-            Delivery::Resolved {
-                output: OutputId(2),
-                resolution: Resolution::SendAgain,
-            },
+            Delivery::Resolved { output: OutputId(2), resolution: Resolution::SendAgain },
         ];
         for delivery in deliveries {
             let mut payload = Vec::new();

@@ -31,9 +31,6 @@ impl Quarantined {
     /// [`RecordError`] when the bytes are not such a record.
     pub fn decode(payload: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader::new(payload);
-        Ok(Self {
-            lsn: Lsn(reader.u64()?),
-            attempts: reader.u32()?,
-        })
+        Ok(Self { lsn: Lsn(reader.u64()?), attempts: reader.u32()? })
     }
 }

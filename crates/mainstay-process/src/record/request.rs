@@ -20,11 +20,7 @@ pub(crate) fn put(identity: &Identity, out: &mut Vec<u8>) {
             out.push(TAG_KEY);
             put_bytes(out, key);
         }
-        Identity::Client {
-            client,
-            thread,
-            sequence,
-        } => {
+        Identity::Client { client, thread, sequence } => {
             out.push(TAG_CLIENT);
             out.extend_from_slice(&client.0.to_le_bytes());
             out.extend_from_slice(&thread.0.to_le_bytes());
@@ -42,9 +38,6 @@ pub(crate) fn take(from: &mut Reader<'_>) -> Result<Identity, RecordError> {
             thread: ThreadId(from.u32()?),
             sequence: Sequence(from.u64()?),
         }),
-        tag => Err(RecordError::Unknown {
-            field: "identity",
-            value: u64::from(tag),
-        }),
+        tag => Err(RecordError::Unknown { field: "identity", value: u64::from(tag) }),
     }
 }

@@ -25,10 +25,7 @@ pub(crate) fn take(from: &mut Reader<'_>) -> Result<(OutputId, Resolution), Reco
         1 => Resolution::SendAgain,
         2 => Resolution::Abandon,
         value => {
-            return Err(RecordError::Unknown {
-                field: "resolution",
-                value: u64::from(value),
-            });
+            return Err(RecordError::Unknown { field: "resolution", value: u64::from(value) });
         }
     };
     Ok((output, resolution))

@@ -33,10 +33,7 @@ pub(crate) fn take(from: &mut Reader<'_>) -> Result<(OutputId, Outcome), RecordE
         TAG_REFUSED => Outcome::Refused { status },
         TAG_ABANDONED => Outcome::Abandoned,
         _ => {
-            return Err(RecordError::Unknown {
-                field: "outcome",
-                value: u64::from(tag),
-            });
+            return Err(RecordError::Unknown { field: "outcome", value: u64::from(tag) });
         }
     };
     Ok((output, outcome))

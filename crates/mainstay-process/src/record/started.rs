@@ -32,9 +32,6 @@ impl Started {
         let version = reader.u32()?;
         let name =
             std::str::from_utf8(reader.bytes()?).map_err(|_| RecordError::NotText { field: "name" })?;
-        Ok(Self {
-            version,
-            name: name.to_owned(),
-        })
+        Ok(Self { version, name: name.to_owned() })
     }
 }

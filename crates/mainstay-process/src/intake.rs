@@ -1,0 +1,213 @@
+//! From the door into the journal: what a request is, and whether it is logged.
+
+use crate::effect::{Effect, Limit, Reply, Unavailable};
+use crate::event::ReplyToken;
+use crate::handler::{Answer, Handler};
+use crate::history::panic_message;
+use crate::lifecycle::Life;
+use crate::port::OutputState;
+use crate::process::{INSTANCE, Process, Scratch};
+use crate::record::delivery::Delivery;
+use crate::record::prefix::Prefix;
+use crate::tables::Known;
+use mainstay_journal::journal::{AppendError, Appended, Health};
+use mainstay_journal::memory::PageMemory;
+use mainstay_types::id::Lsn;
+use mainstay_types::rules::Rule;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Something that wants to be logged and delivered.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) delivery: Delivery,
+    pub(crate) token: Option<ReplyToken>,
+}
+
+/// Something logged whose delivery waits for its record to be safe.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) appended: Appended,
+    pub(crate) prefix: Prefix,
+    pub(crate) pending: Pending,
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    pub(crate) fn request(&mut self, delivery: Delivery, token: ReplyToken, out: &mut Vec<Effect>) {
+        let refusal = if self.life != Life::Running {
+            Some(Reply::Unavailable { reason: Unavailable::Stopping })
+        } else if self.backlog.len() + self.logged.len() >= self.config.limits.backlog_requests_max {
+            self.stats.refused += 1;
+            Some(Reply::Busy { limit: Limit::Backlog })
+        } else {
+            None
+        };
+        if let Some(reply) = refusal {
+            out.push(Effect::Reply { token, reply });
+            return;
+        }
+        self.submit(Pending { delivery, token: Some(token) }, out);
+    }
+
+    /// Deliveries that nobody could repeat if they were refused: bounded by the outputs and timers that lead to them.
+    pub(crate) fn internal(&mut self, delivery: Delivery, out: &mut Vec<Effect>) {
+        self.submit(Pending { delivery, token: None }, out);
+    }
+
+    pub(crate) fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
+        if self.backlog.is_empty() {
+            if let Err(pending) = self.admit(pending, out) {
+                self.stats.stalled += 1;
+                self.backlog.push_back(pending);
+            }
+        } else {
+            self.stats.stalled += 1;
+            self.backlog.push_back(pending);
+        }
+    }
+
+    pub(crate) fn query(&mut self, token: ReplyToken, body: &[u8], out: &mut Vec<Effect>) {
+        let handler = &self.history.handler;
+        let answer = catch_unwind(AssertUnwindSafe(|| handler.query(body)))
+            .unwrap_or_else(|payload| failed_query(&panic_message(payload.as_ref())));
+        let as_of = self.history.tables.executed_end;
+        self.hold_reply(token, Reply::Read { answer, as_of }, as_of, Rule::AcknowledgeAfterStable, out);
+    }
+
+    pub(crate) fn tick(&mut self, out: &mut Vec<Effect>) {
+        self.wake = None;
+        for timer in self.history.tables.timers.due(self.now) {
+            let waits = |pending: &Pending| pending.delivery == Delivery::Timer { timer };
+            if !self.backlog.iter().any(waits) && !self.logged.iter().any(|logged| waits(&logged.pending)) {
+                self.internal(Delivery::Timer { timer }, out);
+            }
+        }
+        if matches!(self.journal.health(), Health::Full { .. }) {
+            self.journal.retry(&mut self.scratch.disk);
+        }
+    }
+
+    /// Decides what a pending delivery is; gives it back if no page is free.
+    pub(crate) fn admit(&mut self, pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
+        match (&pending.delivery, pending.token) {
+            (Delivery::Request { identity, body }, Some(token)) => {
+                let limits = &self.config.limits;
+                let known = self.history.tables.lookup(identity, body, self.now, limits, self.config.rules);
+                if let Some((reply, end)) = self.known_reply(known) {
+                    self.hold_reply(token, reply, end, Rule::DuplicateAfterStable, out);
+                    return Ok(());
+                }
+            }
+            (Delivery::Registered, Some(token)) => {
+                let limits = &self.config.limits;
+                if self.history.tables.clients.full(limits.clients_max, limits.client_idle_min, self.now) {
+                    self.stats.refused += 1;
+                    out.push(Effect::Reply { token, reply: Reply::Busy { limit: Limit::Clients } });
+                    return Ok(());
+                }
+            }
+            (Delivery::Resolved { output, .. }, Some(token)) => {
+                let in_doubt = |output: &crate::outbox::Pending| output.state == OutputState::InDoubt;
+                if !self.history.tables.outbox.find(*output).is_some_and(in_doubt) {
+                    let end = self.history.tables.executed_end;
+                    self.hold_reply(token, Reply::NoSuchOutput, end, Rule::AcknowledgeAfterStable, out);
+                    return Ok(());
+                }
+            }
+            // A receiver may answer twice, or a life after the one that was told already.
+            (Delivery::Settled { output, .. }, _) if self.history.tables.outbox.find(*output).is_none() => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.log(pending, out)
+    }
+
+    /// What is said to a request that is not to be delivered, and on the record that ends where that depends.
+    pub(crate) fn known_reply(&mut self, known: Known) -> Option<(Reply, Lsn)> {
+        let executed_end = self.history.tables.executed_end;
+        match known {
+            Known::Fresh => None,
+            Known::Answered { answer, end, expires } => {
+                self.stats.duplicates += 1;
+                Some((Reply::Answer { answer, replayed: true, expires }, end))
+            }
+            Known::Running { end } => {
+                self.stats.conflicts += 1;
+                Some((Reply::StillRunning, end))
+            }
+            Known::Reused { end } => {
+                self.stats.conflicts += 1;
+                Some((Reply::KeyReused, end))
+            }
+            Known::Evicted => {
+                self.stats.evicted += 1;
+                Some((Reply::Evicted, executed_end))
+            }
+            Known::Refused(limit) => {
+                self.stats.refused += 1;
+                Some((Reply::Busy { limit }, Lsn::ZERO))
+            }
+        }
+    }
+
+    pub(crate) fn log(&mut self, pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
+        let tables = &self.history.tables;
+        let prefix = Prefix {
+            delivery: self.last_logged.next(),
+            now: self.now,
+            seed: self.seeds.next(),
+            executed: tables.executed,
+            summary: tables.summary,
+        };
+        let Scratch { head, disk, .. } = &mut self.scratch;
+        head.clear();
+        pending.delivery.put_head(&prefix, head);
+        let parts = [head.as_slice(), pending.delivery.tail()];
+        let appended = match self.journal.append(pending.delivery.kind(), INSTANCE, &parts, disk) {
+            Ok(appended) => appended,
+            Err(error) => return self.not_logged(pending, error, out),
+        };
+        self.last_logged = prefix.delivery;
+        self.history.logged(&pending.delivery, &prefix, appended.end, &self.config);
+        self.publish(out);
+        let logged = Logged { appended, prefix, pending };
+        if self.logged.is_empty() && self.may_deliver(&logged) {
+            self.deliver(logged, out);
+        } else {
+            self.logged.push_back(logged);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn not_logged(
+        &self,
+        pending: Pending,
+        error: AppendError,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Pending> {
+        let reason = match error {
+            AppendError::Stalled => return Err(pending),
+            AppendError::Full { .. } if pending.token.is_none() => return Err(pending),
+            AppendError::Full { .. } => Unavailable::DiskFull,
+            AppendError::Poisoned { .. } => Unavailable::Poisoned,
+            AppendError::Sealed => Unavailable::Stopping,
+            AppendError::TooLarge { payload_bytes, .. } => {
+                panic!(
+                    "a record of {payload_bytes} bytes passed the body limit, which recovery checked against the page size"
+                )
+            }
+        };
+        if let Some(token) = pending.token {
+            out.push(Effect::Reply { token, reply: Reply::Unavailable { reason } });
+        }
+        Ok(())
+    }
+}
+
+fn failed_query(message: &str) -> Answer {
+    let message: String = message.chars().filter(|c| !c.is_control() && *c != '"' && *c != '\\').collect();
+    let body = format!(
+        r#"{{"error":"read_failed","message":"the handler failed on this read: {message}; no state was changed"}}"#
+    );
+    Answer { status: 500, body: body.into_bytes() }
+}

@@ -1,0 +1,131 @@
+//! Checkpoints, the clean stop, and when to be woken.
+
+use crate::checkpoint::Saved;
+use crate::effect::Effect;
+use crate::event::CheckpointEvent;
+use crate::handler::Handler;
+use crate::port::OutputState;
+use crate::process::Process;
+use mainstay_journal::journal::Health;
+use mainstay_journal::memory::PageMemory;
+use mainstay_types::id::Lsn;
+use mainstay_types::rules::Rule;
+use std::time::Duration;
+
+/// How often a full disk is asked again.
+const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How far a life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Running,
+    /// Letting out what is held, then a checkpoint, then the seal.
+    Stopping {
+        checkpoint_asked: bool,
+        seal: Option<Lsn>,
+    },
+    Stopped,
+    /// The handler panicked: state and tables are worthless, every further event is ignored.
+    Abandoned,
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    /// Where a replay of this moment's state would begin.
+    pub(crate) fn replay_from(&self) -> Lsn {
+        self.logged.front().map_or(self.journal.end(), |first| first.appended.lsn)
+    }
+
+    pub(crate) fn checkpoint(&mut self, out: &mut Vec<Effect>) {
+        let executed = self.history.tables.executed;
+        if self.life != Life::Abandoned
+            && !matches!(self.journal.health(), Health::Poisoned { .. } | Health::Sealed)
+            && self.schedule.due(self.journal.end(), executed, self.now, &self.config.limits)
+        {
+            let lsn = self.replay_from();
+            self.schedule.begin(lsn, executed, self.now);
+            out.push(Effect::SaveCheckpoint { lsn });
+            if !self.config.rules.keep(Rule::TrimAfterCheckpoint) {
+                self.journal.trim(lsn, &mut self.scratch.disk);
+            }
+        }
+        if let Some(lsn) = self.schedule.publishable(self.journal.durable()) {
+            out.push(Effect::PublishCheckpoint { lsn });
+        }
+    }
+
+    pub(crate) fn checkpoint_event(&mut self, event: CheckpointEvent) {
+        match event {
+            CheckpointEvent::Saved { lsn, state_hash, bytes } => {
+                self.schedule.saved(lsn, Saved { state_hash, bytes })
+            }
+            CheckpointEvent::Published { lsn, oldest } => {
+                if let Some(bytes) = self.schedule.published(lsn) {
+                    self.stats.checkpoints += 1;
+                    self.stats.checkpoint_bytes = bytes;
+                    if oldest > self.journal.first() {
+                        self.journal.trim(oldest, &mut self.scratch.disk);
+                    }
+                }
+            }
+            CheckpointEvent::Failed { .. } => {
+                self.stats.checkpoints_failed += 1;
+                self.schedule.failed();
+            }
+        }
+    }
+
+    pub(crate) fn stop(&mut self, out: &mut Vec<Effect>) {
+        let Life::Stopping { checkpoint_asked, seal } = self.life else {
+            return;
+        };
+        if matches!(self.journal.health(), Health::Poisoned { .. } | Health::Full { .. }) {
+            self.life = Life::Stopped;
+            out.push(Effect::Stopped);
+            return;
+        }
+        if let Some(sealed) = seal {
+            if self.journal.durable() >= sealed {
+                self.life = Life::Stopped;
+                out.push(Effect::Stopped);
+            }
+            return;
+        }
+        let outbox = &self.history.tables.outbox;
+        // An at-most-once output in flight would be in doubt in the next life: its answer is worth waiting for.
+        let in_flight =
+            outbox.iter().any(|(_, output)| output.intended && output.state != OutputState::InDoubt);
+        if !self.backlog.is_empty() || !self.logged.is_empty() || !self.gate.is_empty() || in_flight {
+            return;
+        }
+        let executed = self.history.tables.executed;
+        if !checkpoint_asked && self.schedule.idle() {
+            self.life = Life::Stopping { checkpoint_asked: true, seal: None };
+            if !self.schedule.current(executed) {
+                self.schedule.force();
+                self.checkpoint(out);
+                return;
+            }
+        }
+        let trimming_done = self.schedule.idle();
+        if trimming_done && self.journal.durable() == self.journal.end() && !self.journal.flushing() {
+            // A journal with no free page seals after the next completion.
+            if let Ok(appended) = self.journal.seal(&mut self.scratch.disk) {
+                self.life = Life::Stopping { checkpoint_asked: true, seal: Some(appended.end) };
+            }
+        }
+    }
+
+    pub(crate) fn set_wake(&mut self, out: &mut Vec<Effect>) {
+        let tables = &self.history.tables;
+        let retry =
+            matches!(self.journal.health(), Health::Full { .. }).then(|| self.now.after(FULL_RETRY_INTERVAL));
+        let checkpoint = self.schedule.next(tables.executed, &self.config.limits);
+        let next = [tables.timers.next(), checkpoint, retry].into_iter().flatten().min();
+        if let Some(next) = next
+            && self.wake.is_none_or(|wake| next < wake)
+        {
+            self.wake = Some(next);
+            out.push(Effect::Wake(next));
+        }
+    }
+}

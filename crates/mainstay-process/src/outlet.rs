@@ -1,0 +1,206 @@
+//! From the journal through the handler and the gate to the world.
+
+use crate::effect::{Abandoned, Effect, Output, Reply, Unavailable};
+use crate::event::ReplyToken;
+use crate::handler::Handler;
+use crate::history::{Done, History};
+use crate::intake::{Logged, Pending};
+use crate::lifecycle::Life;
+use crate::port::{Delivery as PortDelivery, OutputState, PortIndex};
+use crate::process::{INSTANCE, Process};
+use crate::record::delivery::Delivery;
+use crate::record::intended;
+use crate::record::prefix::Prefix;
+use mainstay_gate::gate::Hold;
+use mainstay_journal::journal::AppendError;
+use mainstay_journal::memory::PageMemory;
+use mainstay_types::held::{Held, Origin};
+use mainstay_types::id::{Lsn, OutputId};
+use mainstay_types::mark::After;
+use mainstay_types::rules::Rule;
+use std::sync::Arc;
+
+/// What stands in the gate.
+#[derive(Debug)]
+pub(crate) enum Leaving {
+    Reply {
+        token: ReplyToken,
+        reply: Reply,
+    },
+    Output(OutputId),
+    /// An at-most-once output whose delivery is stable; now its intention must become durable.
+    Intended(OutputId),
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    pub(crate) fn may_deliver(&self, logged: &Logged) -> bool {
+        let after = self.config.policy.delivery_after(self.config.level, logged.appended.end);
+        self.gate.met(&after)
+    }
+
+    pub(crate) fn deliver(&mut self, logged: Logged, out: &mut Vec<Effect>) {
+        let Logged { appended, prefix, pending } = logged;
+        let attempts = self.journal.begin_attempt(appended.lsn);
+        match self.history.execute(&pending.delivery, &prefix, appended.end, &self.config) {
+            Ok(done) => {
+                self.journal.end_attempt();
+                self.stats.delivered += 1;
+                self.hold_effects(&pending, &prefix, appended.end, done, out);
+            }
+            Err(panicked) => {
+                self.life = Life::Abandoned;
+                let lsn = appended.lsn;
+                out.push(Effect::Abandon(Abandoned { lsn, attempts, message: panicked.message }));
+            }
+        }
+    }
+
+    pub(crate) fn hold_effects(
+        &mut self,
+        pending: &Pending,
+        prefix: &Prefix,
+        end: Lsn,
+        done: Done,
+        out: &mut Vec<Effect>,
+    ) {
+        let reply = match (&pending.delivery, done.answer, done.registered) {
+            (Delivery::Request { identity, .. }, Some(answer), _) => {
+                let expires = self.history.tables.expires(identity, prefix.now);
+                Some(Reply::Answer { answer, replayed: false, expires })
+            }
+            (_, _, Some(client)) => Some(Reply::Registered { client }),
+            (Delivery::Resolved { .. }, ..) => Some(Reply::Resolved),
+            _ => None,
+        };
+        if let (Some(token), Some(reply)) = (pending.token, reply) {
+            self.hold_reply(token, reply, end, Rule::AcknowledgeAfterStable, out);
+        }
+        for output in done.outputs {
+            self.hold_output(output, end, out);
+        }
+        if let Some(output) = done.send_again {
+            let after = self.effect_after(end);
+            self.hold(Leaving::Intended(output), after, out);
+        }
+    }
+
+    pub(crate) fn hold_reply(
+        &mut self,
+        token: ReplyToken,
+        reply: Reply,
+        end: Lsn,
+        rule: Rule,
+        out: &mut Vec<Effect>,
+    ) {
+        let after = if self.config.rules.keep(rule) { self.effect_after(end) } else { After::NOTHING };
+        self.hold(Leaving::Reply { token, reply }, after, out);
+    }
+
+    pub(crate) fn hold_output(&mut self, output: OutputId, end: Lsn, out: &mut Vec<Effect>) {
+        let after = if self.config.rules.keep(Rule::SendAfterStable) {
+            self.effect_after(end)
+        } else {
+            After::NOTHING
+        };
+        self.hold(Leaving::Output(output), after, out);
+    }
+
+    pub(crate) fn hold(&mut self, what: Leaving, after: After, out: &mut Vec<Effect>) {
+        let delivery = self.history.tables.executed;
+        let origin = Origin { instance: INSTANCE, incarnation: self.incarnation, delivery };
+        match self.gate.hold(Held { what, after, origin }) {
+            Hold::Passed(held) => self.release(held.what, out),
+            Hold::Waiting => {}
+            Hold::Never(held) => refuse_poisoned(held.what, out),
+        }
+    }
+
+    pub(crate) fn effect_after(&self, end: Lsn) -> After {
+        self.config.policy.effect_after(self.config.level, end)
+    }
+
+    pub(crate) fn release(&mut self, leaving: Leaving, out: &mut Vec<Effect>) {
+        match leaving {
+            Leaving::Reply { token, reply } => out.push(Effect::Reply { token, reply }),
+            Leaving::Output(output) => self.output_stable(output, out),
+            Leaving::Intended(output) => self.emit(output, false, out),
+        }
+    }
+
+    pub(crate) fn output_stable(&mut self, id: OutputId, out: &mut Vec<Effect>) {
+        let Some(pending) = self.history.tables.outbox.find_mut(id) else {
+            return;
+        };
+        match History::<H>::guarantee(pending, &self.config) {
+            Some(PortDelivery::AtMostOnce) if !pending.intended => {
+                pending.state = OutputState::Stable;
+                self.intend(id, out);
+            }
+            Some(_) => self.emit(id, false, out),
+            None => pending.state = OutputState::InDoubt,
+        }
+    }
+
+    /// Records that an at-most-once output is about to leave; it leaves when that record is safe.
+    pub(crate) fn intend(&mut self, id: OutputId, out: &mut Vec<Effect>) {
+        let payload = intended::encode(id);
+        match self.journal.append(intended::KIND, INSTANCE, &[&payload], &mut self.scratch.disk) {
+            Ok(appended) => {
+                let pending = self.history.tables.outbox.find_mut(id).expect("a stable output is pending");
+                pending.intended = true;
+                self.publish(out);
+                let after = self.effect_after(appended.end);
+                self.hold(Leaving::Intended(id), after, out);
+            }
+            Err(AppendError::Stalled | AppendError::Full { .. }) => self.intents.push_back(id),
+            // It stays pending and was not sent: the next life takes it up.
+            Err(AppendError::Poisoned { .. } | AppendError::Sealed) => {}
+            Err(AppendError::TooLarge { .. }) => unreachable!("8 bytes fit every page"),
+        }
+    }
+
+    pub(crate) fn emit(&mut self, id: OutputId, again: bool, out: &mut Vec<Effect>) {
+        let key = self.output_key(id);
+        let Some(pending) = self.history.tables.outbox.find_mut(id) else {
+            return;
+        };
+        let Some(port) = self.config.ports.iter().position(|port| *port.name == *pending.port) else {
+            pending.state = OutputState::InDoubt;
+            return;
+        };
+        pending.state = OutputState::Released;
+        let output = Output { id, port: PortIndex(port), key, body: Arc::clone(&pending.body), again };
+        self.stats.outputs_released += 1;
+        if !self.config.rules.keep(Rule::ReleaseOnce) {
+            out.push(Effect::Output(output.clone()));
+        }
+        out.push(Effect::Output(output));
+    }
+
+    /// Not logged: a later life finds the intention without an outcome and comes to the same.
+    pub(crate) fn output_in_doubt(&mut self, id: OutputId) {
+        if let Some(pending) = self.history.tables.outbox.find_mut(id)
+            && pending.state == OutputState::Released
+        {
+            pending.state = OutputState::InDoubt;
+        }
+    }
+
+    pub(crate) fn output_key(&self, id: OutputId) -> String {
+        format!("{}-{}", self.history.store, id.0)
+    }
+
+    pub(crate) fn intention_after(&self, id: OutputId) -> After {
+        self.gate
+            .iter()
+            .find(|held| matches!(held.what, Leaving::Intended(waiting) if waiting == id))
+            .map_or(After::NOTHING, |held| held.after)
+    }
+}
+
+/// What waited for a disk that failed: the client learns nothing of the outcome; an output is taken up by the next life.
+pub(crate) fn refuse_poisoned(leaving: Leaving, out: &mut Vec<Effect>) {
+    if let Leaving::Reply { token, .. } = leaving {
+        out.push(Effect::Reply { token, reply: Reply::Unavailable { reason: Unavailable::Poisoned } });
+    }
+}
