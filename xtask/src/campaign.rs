@@ -27,10 +27,7 @@ enum Program {
 }
 
 const FORMAT: Step = cargo("format", &["fmt", "--all", "--check"]);
-const STRUCTURE: Step = Step {
-    program: Program::Xtask,
-    ..cargo("structure", &["check-structure"])
-};
+const STRUCTURE: Step = Step { program: Program::Xtask, ..cargo("structure", &["check-structure"]) };
 // All steps share the release profile, so that nothing is compiled twice.
 const LINTS: Step = cargo(
     "lints",
@@ -48,29 +45,11 @@ const LINTS: Step = cargo(
 );
 const TESTS: Step = cargo(
     "tests",
-    &[
-        "test",
-        "--release",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-        "--",
-        "--show-output",
-    ],
+    &["test", "--release", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"],
 );
 const DOCUMENTATION: Step = Step {
     environment: &[("RUSTDOCFLAGS", "--deny warnings")],
-    ..cargo(
-        "documentation",
-        &[
-            "doc",
-            "--release",
-            "--workspace",
-            "--no-deps",
-            "--locked",
-            "--quiet",
-        ],
-    )
+    ..cargo("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked", "--quiet"])
 };
 
 /// Without tests: a minute after the first time.
@@ -92,20 +71,11 @@ pub const FULL: &[Step] = &[
 ];
 
 const fn cargo(name: &'static str, arguments: &'static [&'static str]) -> Step {
-    Step {
-        name,
-        program: Program::Cargo,
-        arguments,
-        expected: 0,
-        environment: &[],
-    }
+    Step { name, program: Program::Cargo, arguments, expected: 0, environment: &[] }
 }
 
 const fn mainstay(name: &'static str, arguments: &'static [&'static str]) -> Step {
-    Step {
-        program: Program::Mainstay,
-        ..cargo(name, arguments)
-    }
+    Step { program: Program::Mainstay, ..cargo(name, arguments) }
 }
 
 /// How a step ended.
@@ -132,11 +102,7 @@ pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
         println!("\n=== {}", step.name);
         let start = Instant::now();
         let verdict = perform(root, step, &mut skips);
-        reports.push(Report {
-            name: step.name,
-            verdict,
-            took: start.elapsed(),
-        });
+        reports.push(Report { name: step.name, verdict, took: start.elapsed() });
     }
 
     println!("\n| step | result | seconds |\n|---|---|---|");
@@ -166,9 +132,7 @@ fn perform(root: &Path, step: &Step, skips: &mut Skips) -> Verdict {
     let program = match step.program.path() {
         Ok(program) => program,
         Err(error) => {
-            return Verdict::NotStarted {
-                reason: format!("this program does not find itself: {error}"),
-            };
+            return Verdict::NotStarted { reason: format!("this program does not find itself: {error}") };
         }
     };
     let child = Command::new(&program)
@@ -181,9 +145,7 @@ fn perform(root: &Path, step: &Step, skips: &mut Skips) -> Verdict {
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
-            return Verdict::NotStarted {
-                reason: format!("{}: {error}", program.display()),
-            };
+            return Verdict::NotStarted { reason: format!("{}: {error}", program.display()) };
         }
     };
     let output = BufReader::new(child.stdout.take().expect("the output was asked for as a pipe"));
@@ -196,9 +158,7 @@ fn perform(root: &Path, step: &Step, skips: &mut Skips) -> Verdict {
     match child.wait() {
         Ok(status) if status.code() == Some(step.expected) => Verdict::Passed,
         Ok(status) => Verdict::Failed { code: status.code() },
-        Err(error) => Verdict::NotStarted {
-            reason: error.to_string(),
-        },
+        Err(error) => Verdict::NotStarted { reason: error.to_string() },
     }
 }
 
@@ -290,24 +250,12 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored
 
     #[test]
     fn a_failed_step_fails_the_campaign_and_the_steps_after_it_still_run() {
-        let failing = Step {
-            expected: 7,
-            ..cargo("fails", &["--version"])
-        };
+        let failing = Step { expected: 7, ..cargo("fails", &["--version"]) };
         let passing = cargo("passes", &["--version"]);
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(
-            format!("{:?}", run(root, &[failing, passing])),
-            format!("{:?}", ExitCode::FAILURE)
-        );
-        assert_eq!(
-            format!("{:?}", run(root, &[passing])),
-            format!("{:?}", ExitCode::SUCCESS)
-        );
+        assert_eq!(format!("{:?}", run(root, &[failing, passing])), format!("{:?}", ExitCode::FAILURE));
+        assert_eq!(format!("{:?}", run(root, &[passing])), format!("{:?}", ExitCode::SUCCESS));
         let missing = mainstay("missing", &[]);
-        assert_eq!(
-            format!("{:?}", run(root, &[missing])),
-            format!("{:?}", ExitCode::FAILURE)
-        );
+        assert_eq!(format!("{:?}", run(root, &[missing])), format!("{:?}", ExitCode::FAILURE));
     }
 }

@@ -51,9 +51,7 @@ impl Graph {
             .arg(root.join("Cargo.toml"))
             .output()?;
         if !output.status.success() {
-            return Err(GraphError::Failed {
-                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
+            return Err(GraphError::Failed { stderr: String::from_utf8_lossy(&output.stderr).into_owned() });
         }
         Ok(Self::from_metadata(&serde_json::from_slice(&output.stdout)?))
     }
@@ -68,12 +66,7 @@ impl Graph {
             let member = members.contains(id);
             packages.insert(
                 id.to_owned(),
-                Package {
-                    name: name.to_owned(),
-                    member,
-                    normal: Vec::new(),
-                    tests: Vec::new(),
-                },
+                Package { name: name.to_owned(), member, normal: Vec::new(), tests: Vec::new() },
             );
         }
         for node in list(&metadata["resolve"]["nodes"]) {
@@ -118,12 +111,7 @@ impl Graph {
             }
             for used in self.members(&package.tests) {
                 if !layer.uses.contains(&used) && !layer.tests_use.contains(&used) {
-                    findings.push(refused_arrow(
-                        &package.name,
-                        used,
-                        "has tests that depend on",
-                        layer.uses,
-                    ));
+                    findings.push(refused_arrow(&package.name, used, "has tests that depend on", layer.uses));
                 }
             }
             if layer.silent {
@@ -166,10 +154,7 @@ impl Graph {
     }
 
     fn members<'a>(&'a self, ids: &'a [String]) -> impl Iterator<Item = &'a str> {
-        ids.iter()
-            .map(|id| &self.packages[id])
-            .filter(|used| used.member)
-            .map(|used| used.name.as_str())
+        ids.iter().map(|id| &self.packages[id]).filter(|used| used.member).map(|used| used.name.as_str())
     }
 }
 
@@ -179,11 +164,7 @@ pub fn silent_crates() -> impl Iterator<Item = &'static str> {
 }
 
 fn refused_arrow(name: &str, used: &str, verb: &str, allowed: &[&str]) -> Finding {
-    let allowed = if allowed.is_empty() {
-        "none of our crates".to_owned()
-    } else {
-        allowed.join(", ")
-    };
+    let allowed = if allowed.is_empty() { "none of our crates".to_owned() } else { allowed.join(", ") };
     Finding {
         rule: "direction",
         place: manifest(name),
@@ -196,11 +177,7 @@ fn refused_arrow(name: &str, used: &str, verb: &str, allowed: &[&str]) -> Findin
 }
 
 fn manifest(name: &str) -> String {
-    if name == "xtask" {
-        "xtask/Cargo.toml".to_owned()
-    } else {
-        format!("crates/{name}/Cargo.toml")
-    }
+    if name == "xtask" { "xtask/Cargo.toml".to_owned() } else { format!("crates/{name}/Cargo.toml") }
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -42,24 +42,10 @@ pub const LAYERS: &[Layer] = &[
     plain(RUNTIME, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
-    with_tests(
-        FACADE,
-        &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME],
-        &[CLIENT],
-    ),
+    with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME], &[CLIENT]),
     // faces
-    plain(
-        BENCH,
-        &[
-            TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT,
-        ],
-    ),
-    plain(
-        CLI,
-        &[
-            TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH,
-        ],
-    ),
+    plain(BENCH, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
+    plain(CLI, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH]),
     // chores: no part of the product
     plain("xtask", &[]),
 ];
@@ -86,21 +72,11 @@ pub const PURE_LIBRARIES: &[(&str, &str)] = &[
 ];
 
 const fn silent(name: &'static str, uses: &'static [&'static str]) -> Layer {
-    Layer {
-        name,
-        uses,
-        tests_use: &[],
-        silent: true,
-    }
+    Layer { name, uses, tests_use: &[], silent: true }
 }
 
 const fn plain(name: &'static str, uses: &'static [&'static str]) -> Layer {
-    Layer {
-        name,
-        uses,
-        tests_use: &[],
-        silent: false,
-    }
+    Layer { name, uses, tests_use: &[], silent: false }
 }
 
 const fn with_tests(
@@ -108,12 +84,7 @@ const fn with_tests(
     uses: &'static [&'static str],
     tests_use: &'static [&'static str],
 ) -> Layer {
-    Layer {
-        name,
-        uses,
-        tests_use,
-        silent: false,
-    }
+    Layer { name, uses, tests_use, silent: false }
 }
 
 /// The line of the table for the crate of that name.
@@ -137,11 +108,7 @@ mod tests {
                 assert!(below < place, "{} uses {used}, which is not below it", layer.name);
             }
             if layer.silent && layer.name != PROCESS {
-                assert!(
-                    layer.uses.iter().all(|used| *used == TYPES),
-                    "{} is silent",
-                    layer.name
-                );
+                assert!(layer.uses.iter().all(|used| *used == TYPES), "{} is silent", layer.name);
             }
         }
     }

@@ -18,12 +18,7 @@ exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be re
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = checkout();
-    match arguments
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .as_slice()
-    {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["check-structure"] => check_structure(&root),
         ["check"] => campaign::run(&root, campaign::CHECK),
         ["test"] => campaign::run(&root, campaign::TEST),

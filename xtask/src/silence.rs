@@ -11,18 +11,9 @@ use std::iter::Peekable;
 
 /// Paths that a silent crate may not name, each with what to do instead.
 pub const BANNED_PATHS: &[(&str, &str)] = &[
-    (
-        "std::time::Instant",
-        "take the time as an argument: mainstay_types::time::Time",
-    ),
-    (
-        "std::time::SystemTime",
-        "take the time as an argument: mainstay_types::time::Time",
-    ),
-    (
-        "std::fs",
-        "ask for an effect, or read through mainstay_journal::storage::Storage",
-    ),
+    ("std::time::Instant", "take the time as an argument: mainstay_types::time::Time"),
+    ("std::time::SystemTime", "take the time as an argument: mainstay_types::time::Time"),
+    ("std::fs", "ask for an effect, or read through mainstay_journal::storage::Storage"),
     ("std::net", "ask for an effect; the runtime owns sockets"),
     ("std::os", "ask for an effect; drivers know the operating system"),
     ("std::thread", "ask for an effect; drivers own threads"),
@@ -31,38 +22,14 @@ pub const BANNED_PATHS: &[(&str, &str)] = &[
     ("std::io::stdin", "ask for an effect"),
     ("std::io::stdout", "ask for an effect"),
     ("std::io::stderr", "ask for an effect"),
-    (
-        "std::collections::HashMap",
-        "use BTreeMap or a Vec: the order of a hash map differs between runs",
-    ),
-    (
-        "std::collections::HashSet",
-        "use BTreeSet or a Vec: the order of a hash set differs between runs",
-    ),
-    (
-        "std::collections::hash_map",
-        "use BTreeMap or a Vec: the order of a hash map differs between runs",
-    ),
-    (
-        "std::collections::hash_set",
-        "use BTreeSet or a Vec: the order of a hash set differs between runs",
-    ),
-    (
-        "std::hash::RandomState",
-        "use a hash with a fixed seed (xxhash-rust)",
-    ),
-    (
-        "rand",
-        "take the random number as an argument: drivers draw it and the journal records it",
-    ),
-    (
-        "getrandom",
-        "take the random number as an argument: drivers draw it and the journal records it",
-    ),
-    (
-        "fastrand",
-        "take the random number as an argument: drivers draw it and the journal records it",
-    ),
+    ("std::collections::HashMap", "use BTreeMap or a Vec: the order of a hash map differs between runs"),
+    ("std::collections::HashSet", "use BTreeSet or a Vec: the order of a hash set differs between runs"),
+    ("std::collections::hash_map", "use BTreeMap or a Vec: the order of a hash map differs between runs"),
+    ("std::collections::hash_set", "use BTreeSet or a Vec: the order of a hash set differs between runs"),
+    ("std::hash::RandomState", "use a hash with a fixed seed (xxhash-rust)"),
+    ("rand", "take the random number as an argument: drivers draw it and the journal records it"),
+    ("getrandom", "take the random number as an argument: drivers draw it and the journal records it"),
+    ("fastrand", "take the random number as an argument: drivers draw it and the journal records it"),
 ];
 
 /// Macros that a silent crate may not call.
@@ -83,12 +50,7 @@ pub fn check_source(place: &str, source: &str) -> Vec<Finding> {
             }];
         }
     };
-    let mut scan = Scan {
-        place,
-        findings: Vec::new(),
-        named: Vec::new(),
-        imports: BTreeMap::new(),
-    };
+    let mut scan = Scan { place, findings: Vec::new(), named: Vec::new(), imports: BTreeMap::new() };
     scan.stream(tokens);
     scan.finish()
 }
@@ -177,11 +139,7 @@ impl Scan<'_> {
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ';' => return,
                 TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-                    self.tree(
-                        prefix.clone(),
-                        &mut group.stream().into_iter().peekable(),
-                        importing,
-                    );
+                    self.tree(prefix.clone(), &mut group.stream().into_iter().peekable(), importing);
                 }
                 TokenTree::Punct(_) | TokenTree::Group(_) | TokenTree::Literal(_) => {}
             }
@@ -230,11 +188,7 @@ impl Scan<'_> {
         let module = module.join("::");
         let inside = format!("{module}::");
         for (path, _) in BANNED_PATHS.iter().filter(|(path, _)| path.starts_with(&inside)) {
-            self.find(
-                line,
-                format!("`{module}::*`, which brings in `{path}`"),
-                "name what is imported",
-            );
+            self.find(line, format!("`{module}::*`, which brings in `{path}`"), "name what is imported");
         }
     }
 
@@ -245,21 +199,14 @@ impl Scan<'_> {
                 None => segments.clone(),
             };
             // `core` and `alloc` are other front doors of `std`.
-            let joined = full
-                .join("::")
-                .replacen("core::", "std::", 1)
-                .replacen("alloc::", "std::", 1);
+            let joined = full.join("::").replacen("core::", "std::", 1).replacen("alloc::", "std::", 1);
             let banned = BANNED_PATHS.iter().find(|(path, _)| {
                 joined.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
                     // A local variable may be called `rand`; a path or an import may not.
                     && (path.contains("::") || full.len() > 1)
             });
             if let Some((path, remedy)) = banned {
-                self.find(
-                    line,
-                    format!("`{path}`, named as `{}`", segments.join("::")),
-                    remedy,
-                );
+                self.find(line, format!("`{path}`, named as `{}`", segments.join("::")), remedy);
             }
         }
         self.findings.sort();
@@ -269,12 +216,7 @@ impl Scan<'_> {
 
     fn find(&mut self, line: usize, what: String, remedy: &str) {
         let place = format!("{}:{line}", self.place);
-        self.findings.push(Finding {
-            rule: "silent-source",
-            place,
-            what,
-            remedy: remedy.to_owned(),
-        });
+        self.findings.push(Finding { rule: "silent-source", place, what, remedy: remedy.to_owned() });
     }
 }
 
@@ -309,10 +251,7 @@ mod tests {
     use super::*;
 
     fn found(source: &str) -> Vec<String> {
-        check_source("src/a.rs", source)
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        check_source("src/a.rs", source).into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
@@ -320,52 +259,28 @@ mod tests {
         for (source, path) in [
             ("fn f() { std::time::Instant::now(); }", "std::time::Instant"),
             ("use std::time::Instant;", "std::time::Instant"),
-            (
-                "use std::{fmt, time::{Duration, SystemTime as Clock}};",
-                "std::time::SystemTime",
-            ),
-            (
-                "use std::time; fn f() { time::Instant::now(); }",
-                "std::time::Instant",
-            ),
-            (
-                "use std::collections as c; struct A { b: c::HashMap<u8, u8> }",
-                "std::collections::HashMap",
-            ),
+            ("use std::{fmt, time::{Duration, SystemTime as Clock}};", "std::time::SystemTime"),
+            ("use std::time; fn f() { time::Instant::now(); }", "std::time::Instant"),
+            ("use std::collections as c; struct A { b: c::HashMap<u8, u8> }", "std::collections::HashMap"),
             ("use std::fs::File;", "std::fs"),
-            (
-                "use ::std::{self as root}; fn f() { root::thread::spawn(|| 1); }",
-                "std::thread",
-            ),
-            (
-                "fn f() { vec![core::time::Duration::ZERO, std::env::args()]; }",
-                "std::env",
-            ),
+            ("use ::std::{self as root}; fn f() { root::thread::spawn(|| 1); }", "std::thread"),
+            ("fn f() { vec![core::time::Duration::ZERO, std::env::args()]; }", "std::env"),
             ("use std::net;", "std::net"),
             ("fn f() { rand::random::<u8>() }", "rand"),
             ("use std::hash::RandomState;", "std::hash::RandomState"),
         ] {
             let found = found(source);
-            assert!(
-                found.iter().any(|what| what.contains(&format!("`{path}`"))),
-                "{source}: {found:?}"
-            );
+            assert!(found.iter().any(|what| what.contains(&format!("`{path}`"))), "{source}: {found:?}");
         }
     }
 
     #[test]
     fn globs_macros_and_unsafe_are_found_with_their_line() {
-        let findings = check_source(
-            "src/a.rs",
-            "use std::fmt;\nuse std::collections::*;\nfn f() { println!() }\n",
-        );
+        let findings =
+            check_source("src/a.rs", "use std::fmt;\nuse std::collections::*;\nfn f() { println!() }\n");
         assert_eq!(findings.len(), 5, "{findings:?}");
         assert!(findings.iter().any(|finding| finding.place == "src/a.rs:2"));
-        assert!(
-            findings
-                .iter()
-                .any(|finding| finding.place == "src/a.rs:3" && finding.what == "`println!`")
-        );
+        assert!(findings.iter().any(|finding| finding.place == "src/a.rs:3" && finding.what == "`println!`"));
         assert_eq!(found("fn f() { unsafe { g() } }"), ["`unsafe`"]);
     }
 

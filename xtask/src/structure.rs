@@ -44,10 +44,8 @@ fn check_silent(root: &Path, tree: &Tree, name: &str) -> Vec<Finding> {
         return Vec::new();
     };
 
-    let mut findings: Vec<Finding> = tree
-        .sources(&sources)
-        .flat_map(|(path, text)| check_source(path, text))
-        .collect();
+    let mut findings: Vec<Finding> =
+        tree.sources(&sources).flat_map(|(path, text)| check_source(path, text)).collect();
     if !front.contains("#![forbid(unsafe_code)]") {
         findings.push(Finding {
             rule: "silent-source",

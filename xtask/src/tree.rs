@@ -21,14 +21,8 @@ const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "corpus", "artifacts", "nod
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
 /// Beginnings of paths that exist on one machine only, in halves, so that this file does not name them itself.
-const MACHINE_PATHS: &[(&str, &str)] = &[
-    ("/wor", "k/"),
-    ("/roo", "t/"),
-    ("/hom", "e/"),
-    ("/tm", "p/"),
-    ("/Use", "rs/"),
-    ("/mn", "t/c/"),
-];
+const MACHINE_PATHS: &[(&str, &str)] =
+    &[("/wor", "k/"), ("/roo", "t/"), ("/hom", "e/"), ("/tm", "p/"), ("/Use", "rs/"), ("/mn", "t/c/")];
 
 /// The text files of the tree, by path relative to its root.
 #[derive(Debug, Default)]
@@ -50,10 +44,8 @@ impl Tree {
                 let path = folder.join(entry.file_name());
                 let kind = entry.file_type()?;
                 if kind.is_dir() {
-                    let skipped = entry
-                        .file_name()
-                        .to_str()
-                        .is_some_and(|name| SKIPPED_FOLDERS.contains(&name));
+                    let skipped =
+                        entry.file_name().to_str().is_some_and(|name| SKIPPED_FOLDERS.contains(&name));
                     if !skipped {
                         folders.push(path);
                     }
@@ -155,10 +147,7 @@ impl Tree {
                 let folder = Path::new(path).parent().unwrap_or(Path::new(""));
                 let wanted = plain(&folder.join(target));
                 let inside = format!("{wanted}/");
-                let there = self
-                    .files
-                    .keys()
-                    .any(|file| *file == wanted || file.starts_with(&inside));
+                let there = self.files.keys().any(|file| *file == wanted || file.starts_with(&inside));
                 if !there {
                     findings.push(Finding {
                         rule: "links",
@@ -175,7 +164,7 @@ impl Tree {
     /// A block of code behind `<!-- shown: FILE -->` must stand in that file, word for word: so what a page shows compiles.
     fn shown_files(&self, path: &str, text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (place, part) in text.match_indices("<!-- shown: ") {
+        for (place, part) in text.match_indices("\n<!-- shown: ") {
             let number = text[..place].lines().count() + 1;
             let Some((file, rest)) = text[place + part.len()..].split_once(" -->") else {
                 continue;
@@ -184,9 +173,7 @@ impl Tree {
                 let (_, body) = fenced.split_once('\n')?;
                 body.split_once("```").map(|(block, _)| block)
             });
-            let shown = block
-                .zip(self.text(file))
-                .is_some_and(|(block, source)| source.contains(block));
+            let shown = block.zip(self.text(file)).is_some_and(|(block, source)| source.contains(block));
             if !shown {
                 findings.push(Finding {
                     rule: "shown-files",
@@ -296,41 +283,22 @@ mod tests {
     use super::*;
 
     fn rules(files: &[(&str, &str)]) -> Vec<(&'static str, String)> {
-        let files = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
-            .collect();
-        Tree { files }
-            .check()
-            .into_iter()
-            .map(|finding| (finding.rule, finding.place))
-            .collect()
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        Tree { files }.check().into_iter().map(|finding| (finding.rule, finding.place)).collect()
     }
 
     #[test]
     fn a_file_says_what_it_is_for_in_its_first_line() {
         assert_eq!(rules(&[("a.rs", "//! Reads pages.\n")]), []);
-        assert_eq!(
-            rules(&[("a.rs", "use std::fmt;\n")]),
-            [("first-line", "a.rs:1".to_owned())]
-        );
-        assert_eq!(
-            rules(&[("a.rs", "//!\n//! Late.\n")]),
-            [("first-line", "a.rs:1".to_owned())]
-        );
+        assert_eq!(rules(&[("a.rs", "use std::fmt;\n")]), [("first-line", "a.rs:1".to_owned())]);
+        assert_eq!(rules(&[("a.rs", "//!\n//! Late.\n")]), [("first-line", "a.rs:1".to_owned())]);
     }
 
     #[test]
     fn a_long_file_needs_a_reason_and_a_reason_needs_a_long_file() {
         let long = format!("//! Long.\n{}", "// line\n".repeat(SOURCE_LINES_MAX));
         assert_eq!(rules(&[("a.rs", &long)]), [("file-length", "a.rs".to_owned())]);
-        assert_eq!(
-            rules(&[
-                ("a.rs", &long),
-                (LONG_FILES, "a.rs one table, better read whole\n")
-            ]),
-            []
-        );
+        assert_eq!(rules(&[("a.rs", &long), (LONG_FILES, "a.rs one table, better read whole\n")]), []);
         let stale = rules(&[("a.rs", "//! Short.\n"), (LONG_FILES, "a.rs one table\n")]);
         assert_eq!(stale, [("file-length", LONG_FILES.to_owned())]);
     }
@@ -338,14 +306,8 @@ mod tests {
     #[test]
     fn paths_of_a_machine_are_found_and_other_slashes_are_not() {
         let path = format!("see {}{}x", "/hom", "e/");
-        assert_eq!(
-            rules(&[("a.md", &path)]),
-            [("machine-paths", "a.md:1".to_owned())]
-        );
-        assert_eq!(
-            rules(&[("a.md", "target/tmp/x, https://example.org/home/x, $HOME/work/x")]),
-            []
-        );
+        assert_eq!(rules(&[("a.md", &path)]), [("machine-paths", "a.md:1".to_owned())]);
+        assert_eq!(rules(&[("a.md", "target/tmp/x, https://example.org/home/x, $HOME/work/x")]), []);
     }
 
     #[test]
@@ -360,22 +322,16 @@ mod tests {
     #[test]
     fn a_shown_block_stands_in_its_file() {
         let source = "//! Counts.\nfn main() {}\n";
-        let good = "<!-- shown: a.rs -->\n```rust\nfn main() {}\n```\n";
-        let stale = "x\n<!-- shown: a.rs -->\n```rust\nfn main() { old() }\n```\n";
+        let good = "\n<!-- shown: a.rs -->\n```rust\nfn main() {}\n```\n";
+        let stale = "like `<!-- shown: FILE -->`:\n<!-- shown: a.rs -->\n```rust\nfn main() { old() }\n```\n";
         assert_eq!(rules(&[("a.rs", source), ("p.md", good)]), []);
-        assert_eq!(
-            rules(&[("a.rs", source), ("p.md", stale)]),
-            [("shown-files", "p.md:2".to_owned())]
-        );
+        assert_eq!(rules(&[("a.rs", source), ("p.md", stale)]), [("shown-files", "p.md:2".to_owned())]);
     }
 
     #[test]
     fn names_say_something_and_dependencies_come_from_one_registry() {
         assert_eq!(rules(&[("tests/common/mod.rs", "//! Things.\n")]).len(), 1);
         let lock = "name = \"a\"\nsource = \"registry+https://mirror.example/index\"\n";
-        assert_eq!(
-            rules(&[("Cargo.lock", lock)]),
-            [("registries", "Cargo.lock:2".to_owned())]
-        );
+        assert_eq!(rules(&[("Cargo.lock", lock)]), [("registries", "Cargo.lock:2".to_owned())]);
     }
 }
