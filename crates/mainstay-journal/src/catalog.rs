@@ -1,33 +1,62 @@
 //! Which file holds which segment, and which files are free for reuse.
 
+use crate::format::{
+    FileHeader, FileKind, SUPERBLOCK_COPY_OFFSET, SUPERBLOCK_FILE, Superblock, segment_file_name,
+};
 use crate::geometry::Geometry;
-use crate::storage::{Storage, StorageError};
-use mainstay_types::id::{Generation, Lsn};
+use crate::storage::{Failure, Storage, StorageError};
+use mainstay_types::id::{Generation, Lsn, StoreId};
+use mainstay_types::rules::Rules;
 use std::collections::BTreeMap;
 
-/// The segment files of a journal. Owned by whoever performs [`crate::effect::DiskEffect::Prepare`] and
-/// [`crate::effect::DiskEffect::Trim`]; a driver publishes the names that [`Catalog::file_of`] gives to its writers
-/// after each.
+/// The segment files of a journal, and its superblock. Owned by whoever performs
+/// [`crate::effect::DiskEffect::Prepare`] and [`crate::effect::DiskEffect::Trim`]; a driver publishes the names that
+/// [`Catalog::file_of`] gives to its writers after each.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    geometry: Geometry,
-    segments: BTreeMap<u64, u64>,
-    free: Vec<u64>,
-    lives: Vec<(Lsn, Generation)>,
+    pub(crate) superblock: Superblock,
+    pub(crate) rules: Rules,
+    /// Slot by segment number.
+    pub(crate) segments: BTreeMap<u64, u64>,
+    /// Slots of files of full length that hold nothing needed.
+    pub(crate) free: Vec<u64>,
+    pub(crate) free_segments_max: usize,
+    pub(crate) next_slot: u64,
+    /// The highest serial of a segment header.
+    pub(crate) segment_serial: u64,
+    /// Which life is in force from where on, from the first byte kept. One entry per opening since the last trim.
+    pub(crate) lives: Vec<(Lsn, Generation)>,
 }
 
 impl Catalog {
     /// The sizes of this journal.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        self.superblock.geometry
+    }
+
+    /// The identity of the directory.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.superblock.store
+    }
+
+    /// The life that prepares and trims now.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.superblock.generation
+    }
+
+    /// The first byte still kept.
+    #[must_use]
+    pub fn first(&self) -> Lsn {
+        self.superblock.first
     }
 
     /// The name of the file that holds segment number `segment`, if it is prepared.
     #[must_use]
     pub fn file_of(&self, segment: u64) -> Option<String> {
-        let _ = (&self.segments, segment, &self.free, &self.lives);
-        todo!()
+        self.segments.get(&segment).map(|&slot| segment_file_name(slot))
     }
 
     /// The numbers of all segments that have a file, in order.
@@ -35,14 +64,57 @@ impl Catalog {
         self.segments.keys().copied()
     }
 
+    /// How many files wait to be used again.
+    #[must_use]
+    pub fn free_segments(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The life in force at `lsn`.
+    pub(crate) fn generation_at(&self, lsn: Lsn) -> Generation {
+        let after = self.lives.partition_point(|&(from, _)| from <= lsn);
+        self.lives[..after]
+            .last()
+            .map_or(self.superblock.first_generation, |&(_, generation)| generation)
+    }
+
     /// Makes segment number `segment` ready to be written: takes a free file, or creates one written in full, and puts
     /// its header there, synced. Nothing happens if it is ready already.
     ///
     /// # Errors
-    /// The failed operation; the segment is not ready and no record is affected. The call may be repeated.
+    /// The failed operation; the segment is not ready and no record is affected. The call may be repeated: it uses
+    /// another file then, since what a failed sync has left in this one is unknown.
     pub fn prepare(&mut self, storage: &mut dyn Storage, segment: u64) -> Result<(), StorageError> {
-        let _ = (storage, segment);
-        todo!()
+        if self.segments.contains_key(&segment) {
+            return Ok(());
+        }
+        let (slot, made) = match self.free.pop() {
+            Some(slot) => (slot, false),
+            None => {
+                let slot = self.next_slot;
+                self.next_slot += 1;
+                storage.create(&segment_file_name(slot), self.geometry().segment_file_bytes())?;
+                (slot, true)
+            }
+        };
+        let file = segment_file_name(slot);
+        self.segment_serial += 1;
+        let header = FileHeader {
+            store: self.superblock.store,
+            serial: self.segment_serial,
+            generation: self.superblock.generation,
+            geometry: self.geometry(),
+            fields: [segment, 0, 0, 0, 0],
+        };
+        let put = put_header(storage, &file, &header, made);
+        if put.is_err() {
+            // Whether the header is there is unknown. If the removal fails too, the next opening sees two files that
+            // claim the segment and takes the one with the higher serial.
+            let _ = storage.remove(&file);
+            return put;
+        }
+        self.segments.insert(segment, slot);
+        Ok(())
     }
 
     /// Remembers durably (both copies of the superblock) that nothing below `first` is needed, then recycles the
@@ -51,7 +123,79 @@ impl Catalog {
     /// # Errors
     /// The failed operation; nothing at or above `first` is affected, and the call may be repeated.
     pub fn trim(&mut self, storage: &mut dyn Storage, first: Lsn) -> Result<(), StorageError> {
-        let _ = (storage, first);
-        todo!()
+        if first > self.superblock.first {
+            let changed = Superblock {
+                first,
+                first_generation: self.generation_at(first),
+                watermark: self.superblock.watermark.max(first),
+                ..self.superblock
+            };
+            self.write_superblock(storage, changed)?;
+            let after = self.lives.partition_point(|&(from, _)| from <= first);
+            self.lives.drain(..after.saturating_sub(1));
+        }
+        let first_segment = self.geometry().segment_of(self.superblock.first);
+        let kept = self.segments.split_off(&first_segment);
+        self.free
+            .extend(std::mem::replace(&mut self.segments, kept).into_values());
+        self.remove_surplus(storage)
     }
+
+    /// Removes free files beyond the limit.
+    pub(crate) fn remove_surplus(&mut self, storage: &mut dyn Storage) -> Result<(), StorageError> {
+        if self.free.len() <= self.free_segments_max {
+            return Ok(());
+        }
+        for slot in self.free.split_off(self.free_segments_max) {
+            remove_if_there(storage, &segment_file_name(slot))?;
+        }
+        storage.sync_directory()
+    }
+
+    /// Writes both copies, one after the other, each synced before the next is touched.
+    pub(crate) fn write_superblock(
+        &mut self,
+        storage: &mut dyn Storage,
+        changed: Superblock,
+    ) -> Result<(), StorageError> {
+        // A number is used once, also if the write fails half way.
+        self.superblock.serial += 1;
+        let superblock = Superblock {
+            serial: self.superblock.serial,
+            ..changed
+        };
+        write_superblock_copies(storage, SUPERBLOCK_FILE, &superblock)?;
+        self.superblock = superblock;
+        Ok(())
+    }
+}
+
+fn put_header(
+    storage: &mut dyn Storage,
+    file: &str,
+    header: &FileHeader,
+    made: bool,
+) -> Result<(), StorageError> {
+    storage.write(file, 0, &header.encode(FileKind::Segment))?;
+    storage.sync(file)?;
+    if made { storage.sync_directory() } else { Ok(()) }
+}
+
+pub(crate) fn remove_if_there(storage: &mut dyn Storage, file: &str) -> Result<(), StorageError> {
+    match storage.remove(file) {
+        Err(error) if error.failure == Failure::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+pub(crate) fn write_superblock_copies(
+    storage: &mut dyn Storage,
+    file: &str,
+    superblock: &Superblock,
+) -> Result<(), StorageError> {
+    for offset in [0, SUPERBLOCK_COPY_OFFSET] {
+        storage.write(file, offset, &superblock.encode())?;
+        storage.sync(file)?;
+    }
+    Ok(())
 }

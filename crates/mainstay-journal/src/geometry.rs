@@ -22,7 +22,11 @@ pub struct Geometry {
 impl Default for Geometry {
     /// Three pages of 4 MiB, segments of 64 MiB.
     fn default() -> Self {
-        Self { page_bytes: 4 << 20, pages: 3, segment_pages: 16 }
+        Self {
+            page_bytes: 4 << 20,
+            pages: 3,
+            segment_pages: 16,
+        }
     }
 }
 
@@ -36,6 +40,15 @@ pub struct Place {
 }
 
 impl Geometry {
+    /// Whether each size is within its limits.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.page_bytes.is_power_of_two()
+            && (BLOCK_BYTES..=64 << 20).contains(&self.page_bytes)
+            && (1..=64).contains(&self.pages)
+            && (1..=65_536).contains(&self.segment_pages)
+    }
+
     /// Bytes of log in one segment, its header not counted.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
@@ -64,6 +77,24 @@ impl Geometry {
     #[must_use]
     pub fn slot_of(&self, page: u64) -> usize {
         usize::try_from(page % u64::from(self.pages)).expect("a slot is below 64")
+    }
+
+    /// The offset of `lsn` in its page.
+    #[must_use]
+    pub fn offset_in_page(&self, lsn: Lsn) -> usize {
+        (lsn.0 % u64::from(self.page_bytes)) as usize
+    }
+
+    /// The number of the segment that holds `lsn`.
+    #[must_use]
+    pub fn segment_of(&self, lsn: Lsn) -> u64 {
+        lsn.0 / self.segment_bytes()
+    }
+
+    /// The first byte of segment number `segment`.
+    #[must_use]
+    pub fn segment_start(&self, segment: u64) -> Lsn {
+        Lsn(segment * self.segment_bytes())
     }
 
     /// Where `lsn` lies in the segment files.

@@ -1,10 +1,14 @@
 //! Looking at a journal without changing it; damage is data here, not an error.
 
+use crate::format::segment_file_name;
 use crate::geometry::Geometry;
 use crate::open::{Damage, OpenError};
 use crate::record::Record;
 use crate::storage::Storage;
+use crate::survey::survey_present;
+use crate::walk::walk;
 use mainstay_types::id::{Generation, Lsn, StoreId};
+use mainstay_types::rules::Rules;
 use std::ops::Range;
 
 /// One segment file.
@@ -65,6 +69,51 @@ pub fn inspect(
     storage: &mut dyn Storage,
     each: &mut dyn FnMut(&Record<'_>),
 ) -> Result<Inspection, OpenError> {
-    let _ = (storage, each);
-    todo!()
+    let survey = survey_present(storage)?;
+    let walked = walk(storage, &survey, Rules::KEPT, each)?;
+    let geometry = survey.geometry();
+    let used = geometry.segment_of(survey.superblock.first)..=geometry.segment_of(walked.end);
+    let mut segments: Vec<SegmentFile> = survey
+        .segments
+        .iter()
+        .map(|(&segment, entry)| SegmentFile {
+            file: segment_file_name(entry.slot),
+            segment: Some(segment),
+            range: geometry.segment_start(segment)..geometry.segment_start(segment + 1),
+            generation: entry.generation,
+            bytes: entry.bytes,
+            in_use: used.contains(&segment),
+        })
+        .collect();
+    segments.extend(
+        survey
+            .unreadable
+            .iter()
+            .chain(&survey.superseded)
+            .map(|entry| SegmentFile {
+                file: segment_file_name(entry.slot),
+                segment: None,
+                range: Lsn::ZERO..Lsn::ZERO,
+                generation: Generation(0),
+                bytes: entry.bytes,
+                in_use: false,
+            }),
+    );
+    let intact = walked.damage.is_none();
+    Ok(Inspection {
+        store: survey.superblock.store,
+        generation: survey.superblock.generation,
+        geometry,
+        first: survey.superblock.first,
+        end: walked.end,
+        watermark: walked.watermark,
+        sealed: walked.sealed,
+        tail: (intact && walked.trace > walked.end).then_some(walked.end..walked.trace),
+        ring: survey.ring_image().is_some(),
+        superblock_damaged: survey.superblock_damaged,
+        records: walked.records,
+        record_bytes: walked.record_bytes,
+        segments,
+        damage: walked.damage,
+    })
 }

@@ -1,12 +1,20 @@
 //! The running journal: appends into pages, full pages to the disk, group commit.
 
-use crate::effect::{DiskEffect, DiskEvent};
-use crate::geometry::Geometry;
+use crate::effect::{DiskEffect, DiskEvent, Ticket};
+use crate::format::{
+    Life, LifeReason, PAGE_HEADER_BYTES, PageHeader, RECORD_HEADER_BYTES, RecordHeader, Seed, close_record,
+    record_bytes,
+};
+use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::memory::PageMemory;
+use crate::open::Attempt;
 use crate::record::Kind;
+use crate::ring;
+use crate::slot::Slot;
 use crate::stats::Stats;
 use crate::storage::Failure;
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
+use mainstay_types::rules::{Rule, Rules};
 
 /// Where an opened journal goes on: made by [`crate::open::open`].
 #[derive(Clone, Debug)]
@@ -14,6 +22,16 @@ pub struct Resume {
     pub(crate) geometry: Geometry,
     pub(crate) store: StoreId,
     pub(crate) generation: Generation,
+    pub(crate) first: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) reason: LifeReason,
+    /// The bytes of the page of `end` below it; empty if `end` is where a page starts.
+    pub(crate) tail: Vec<u8>,
+    /// The first segment that is not prepared.
+    pub(crate) prepared_to: u64,
+    pub(crate) rules: Rules,
+    pub(crate) buffer_only: bool,
+    pub(crate) attempt: Option<Attempt>,
 }
 
 impl Resume {
@@ -68,7 +86,9 @@ pub enum AppendError {
         failure: Failure,
     },
     /// A write or a sync failed in this life; what the disk holds above the durable mark is unknown.
-    #[error("the journal is poisoned since a write or sync failed ({failure:?}): restart to go on from what is durable")]
+    #[error(
+        "the journal is poisoned since a write or sync failed ({failure:?}): restart to go on from what is durable"
+    )]
     Poisoned {
         /// What failed.
         failure: Failure,
@@ -99,20 +119,152 @@ pub enum Health {
     Sealed,
 }
 
+/// What a flush waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    /// One write that is durable by itself.
+    Direct { ticket: Ticket, target: Lsn },
+    /// All writes below the target; then it syncs.
+    Gathering { target: Lsn },
+    /// The sync.
+    Syncing { ticket: Ticket, target: Lsn },
+}
+
+impl Flush {
+    fn target(self) -> Lsn {
+        match self {
+            Self::Direct { target, .. } | Self::Gathering { target } | Self::Syncing { target, .. } => target,
+        }
+    }
+}
+
 /// The journal of one directory, while it runs.
 #[derive(Debug)]
 pub struct Journal<M> {
     memory: M,
+    geometry: Geometry,
+    page_bytes: usize,
+    store: StoreId,
+    generation: Generation,
+    seed: Seed,
+    rules: Rules,
+    buffer_only: bool,
+
+    slots: Vec<Slot>,
+    /// Whether `slot` takes records; else the next append opens page `next_page`.
+    open: bool,
+    slot: usize,
+    page_start: Lsn,
+    /// Offset in the open page of the next record.
+    fill: usize,
+    next_page: u64,
+
+    end: Lsn,
+    durable: Lsn,
+    first: Lsn,
+    /// The end of the last closed page: below it, only a sync makes durable.
+    closed_end: Lsn,
+    /// The watermark that was last put into a page header or a record.
+    marked: Lsn,
+    flush: Option<Flush>,
+    flush_asked: bool,
+    next_ticket: u64,
+
+    /// The first segment that is not prepared, whether it was asked for, and why it failed.
+    prepared_to: u64,
+    preparing: bool,
+    prepare_failure: Option<Failure>,
+    trimming: bool,
+    trim_to: Lsn,
+
+    poison: Option<Failure>,
+    sealed: bool,
+    attempt: Option<Attempt>,
+    watermark_turn: usize,
     stats: Stats,
 }
 
 impl<M: PageMemory> Journal<M> {
     /// Begins the life that `resume` names, in a ring of the sizes it names: formats the ring and appends the record
-    /// that names this life.
+    /// that names this life. It becomes durable with the first flush.
+    ///
+    /// # Panics
+    /// When the ring has other sizes.
     #[must_use]
     pub fn start(resume: Resume, memory: M) -> Self {
-        let _ = (resume, &memory);
-        todo!()
+        let geometry = resume.geometry;
+        let page_bytes = geometry.page_bytes as usize;
+        let page = geometry.page_of(resume.end);
+        let page_start = geometry.page_start(page);
+        let open = !resume.tail.is_empty();
+        let mut journal = Self {
+            memory,
+            geometry,
+            page_bytes,
+            store: resume.store,
+            generation: resume.generation,
+            seed: Seed::new(resume.store, resume.generation),
+            rules: resume.rules,
+            buffer_only: resume.buffer_only,
+            slots: vec![Slot::FREE; usize::from(geometry.pages)],
+            open,
+            slot: geometry.slot_of(page),
+            page_start,
+            fill: resume.tail.len(),
+            next_page: if open { page + 1 } else { page },
+            end: resume.end,
+            durable: resume.end,
+            first: resume.first,
+            closed_end: page_start,
+            marked: resume.end,
+            flush: None,
+            flush_asked: false,
+            next_ticket: 0,
+            prepared_to: resume.prepared_to,
+            preparing: false,
+            prepare_failure: None,
+            trimming: false,
+            trim_to: resume.first,
+            poison: None,
+            sealed: false,
+            attempt: resume.attempt,
+            watermark_turn: 0,
+            stats: Stats::default(),
+        };
+        journal.format_ring(&resume.tail);
+        if open {
+            journal.slots[journal.slot] = Slot::opened(page, resume.tail.len());
+        } else {
+            journal.open_page();
+        }
+        let life = Life {
+            generation: resume.generation,
+            previous_end: resume.end,
+            reason: resume.reason,
+        };
+        journal.put_record(Kind::LIFE, InstanceId(0), &[&life.encode()], Life::BYTES);
+        journal
+    }
+
+    /// Cells and pages first, the header last: until then the ring counts as the previous life's, of which everything
+    /// is settled.
+    fn format_ring(&mut self, tail: &[u8]) {
+        for slot in 0..self.slots.len() {
+            let page = self.memory.page_mut(slot);
+            assert_eq!(
+                page.len(),
+                self.page_bytes,
+                "the ring has the sizes that were asked for"
+            );
+            page[..PAGE_HEADER_BYTES].fill(0);
+        }
+        self.memory.page_mut(self.slot)[..tail.len()].copy_from_slice(tail);
+        for _ in 0..2 {
+            self.publish_watermark();
+        }
+        let control = self.memory.control_mut();
+        ring::write_attempt(control, self.attempt);
+        ring::write_header(control, self.store, self.generation, self.geometry);
     }
 
     /// Copies a record into the current page; `parts` are its payload, one after another. Level `Process` when this
@@ -120,6 +272,10 @@ impl<M: PageMemory> Journal<M> {
     ///
     /// # Errors
     /// [`AppendError`]; the record was not appended.
+    ///
+    /// # Panics
+    /// With a kind that is the journal's own.
+    #[inline]
     pub fn append(
         &mut self,
         kind: Kind,
@@ -127,73 +283,417 @@ impl<M: PageMemory> Journal<M> {
         parts: &[&[u8]],
         out: &mut Vec<DiskEffect>,
     ) -> Result<Appended, AppendError> {
-        let _ = (kind, instance, parts, out);
-        todo!()
+        assert!(!kind.is_own(), "kind {} is the journal's own", kind.0);
+        let payload = parts.iter().map(|part| part.len()).sum();
+        self.make_room(payload, out)?;
+        self.stats.appends += 1;
+        self.stats.append_bytes += payload as u64;
+        Ok(self.put_record(kind, instance, parts, payload))
+    }
+
+    #[inline]
+    fn make_room(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
+        let accepting = self.open && !self.sealed && self.poison.is_none();
+        if accepting && self.fill.saturating_add(record_bytes_checked(payload)) <= self.page_bytes {
+            return Ok(());
+        }
+        self.turn_page(payload, out)
+    }
+
+    #[cold]
+    fn turn_page(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
+        if let Some(failure) = self.poison {
+            return Err(AppendError::Poisoned { failure });
+        }
+        if self.sealed {
+            return Err(AppendError::Sealed);
+        }
+        if payload > self.record_bytes_max() {
+            let payload_bytes_max = self.record_bytes_max();
+            return Err(AppendError::TooLarge {
+                payload_bytes: payload,
+                payload_bytes_max,
+            });
+        }
+        if self.open {
+            self.close_page();
+            self.pump(out);
+        }
+        if !self.buffer_only {
+            let segment = self.segment_of_page(self.next_page);
+            if segment >= self.prepared_to {
+                if let Some(failure) = self.prepare_failure {
+                    return Err(AppendError::Full {
+                        segment: self.prepared_to,
+                        failure,
+                    });
+                }
+                self.prepare_ahead(out);
+                self.stats.stalls += 1;
+                return Err(AppendError::Stalled);
+            }
+            if !self.slots[self.geometry.slot_of(self.next_page)].is_free() {
+                self.stats.stalls += 1;
+                return Err(AppendError::Stalled);
+            }
+        }
+        self.open_page();
+        self.prepare_ahead(out);
+        Ok(())
+    }
+
+    fn close_page(&mut self) {
+        let left = self.page_bytes - self.fill;
+        let mut data_end = self.fill;
+        if left >= RECORD_HEADER_BYTES {
+            let payload_bytes =
+                u32::try_from(left - RECORD_HEADER_BYTES).expect("a pad is shorter than a page");
+            let header = RecordHeader {
+                payload_bytes,
+                lsn: self.end,
+                instance: InstanceId(0),
+                kind: Kind::PAD,
+            };
+            let pad = &mut self.memory.page_mut(self.slot)[self.fill..];
+            header.put(pad);
+            close_record(pad, 0, self.seed);
+            data_end += RECORD_HEADER_BYTES;
+        } else if self.durable == self.end {
+            // Too little is left for any record: nothing there waits to be durable.
+            self.durable = self.durable.plus(left as u64);
+        }
+        self.end = self.page_start.plus(self.page_bytes as u64);
+        self.closed_end = self.end;
+        self.open = false;
+        self.slots[self.slot].close(data_end);
+        if self.buffer_only {
+            self.slots[self.slot] = Slot::FREE;
+        }
+        self.stats.pages_closed += 1;
+        self.stats.pad_bytes += left as u64;
+    }
+
+    fn open_page(&mut self) {
+        let page = self.next_page;
+        self.next_page += 1;
+        self.slot = self.geometry.slot_of(page);
+        self.slots[self.slot] = Slot::opened(page, 0);
+        self.page_start = self.geometry.page_start(page);
+        let header = PageHeader {
+            page,
+            generation: self.generation,
+            watermark: self.durable,
+        };
+        self.memory.page_mut(self.slot)[..PAGE_HEADER_BYTES].copy_from_slice(&header.encode(self.store));
+        self.fill = PAGE_HEADER_BYTES;
+        self.end = self.page_start.plus(PAGE_HEADER_BYTES as u64);
+        self.marked = self.durable;
+        self.open = true;
+    }
+
+    /// Puts a record where there is room for it.
+    #[inline]
+    fn put_record(&mut self, kind: Kind, instance: InstanceId, parts: &[&[u8]], payload: usize) -> Appended {
+        let bytes = record_bytes(payload);
+        let lsn = self.end;
+        let record = &mut self.memory.page_mut(self.slot)[self.fill..self.fill + bytes];
+        // The alignment gap is zeroed before the payload is copied over what of these bytes is not gap.
+        record[bytes - 8..].fill(0);
+        let payload_bytes = u32::try_from(payload).expect("a record is shorter than a page");
+        RecordHeader {
+            payload_bytes,
+            lsn,
+            instance,
+            kind,
+        }
+        .put(record);
+        let mut at = RECORD_HEADER_BYTES;
+        for part in parts {
+            record[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        close_record(record, payload, self.seed);
+        self.fill += bytes;
+        self.end = lsn.plus(bytes as u64);
+        Appended { lsn, end: self.end }
     }
 
     /// Makes everything appended so far durable, together with what is appended until the disk is ready for it if a
-    /// flush is in flight. Returns the LSN that [`Journal::durable`] will reach.
+    /// flush is in flight. Returns the LSN that [`Journal::durable`] will reach, unless the journal is poisoned or only
+    /// buffers.
     pub fn flush(&mut self, out: &mut Vec<DiskEffect>) -> Lsn {
-        let _ = out;
-        todo!()
+        if self.end <= self.durable || self.poison.is_some() || self.buffer_only {
+            return self.end;
+        }
+        match self.flush {
+            None => self.start_flush(out),
+            Some(flush) if flush.target() < self.end => {
+                self.stats.flushes_joined += u64::from(!self.flush_asked);
+                self.flush_asked = true;
+            }
+            Some(_) => {}
+        }
+        self.prepare_ahead(out);
+        self.end
+    }
+
+    fn start_flush(&mut self, out: &mut Vec<DiskEffect>) {
+        self.put_mark();
+        self.stats.flushes += 1;
+        let target = self.end;
+        let in_open_page = self.open && self.durable >= self.closed_end;
+        if in_open_page {
+            let ticket = self.write(self.slot, true, out);
+            self.flush = Some(Flush::Direct { ticket, target });
+            self.stats.flushes_in_one_write += 1;
+            return;
+        }
+        if self.open {
+            self.write(self.slot, false, out);
+        }
+        self.flush = Some(Flush::Gathering { target });
+        self.pump(out);
+    }
+
+    /// Says in the batch that is about to be written what is durable already, so that repair knows. Never opens a page
+    /// for it: its header will say the same.
+    fn put_mark(&mut self) {
+        let fits = self.open && self.fill + record_bytes(8) <= self.page_bytes;
+        if fits && self.durable > self.marked && !self.sealed {
+            self.marked = self.durable;
+            self.stats.marks += 1;
+            self.put_record(Kind::MARK, InstanceId(0), &[&self.durable.0.to_le_bytes()], 8);
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// Asks for a write of what a slot has beyond what is written.
+    fn write(&mut self, index: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
+        let ticket = self.ticket();
+        let data_end = if self.open && index == self.slot {
+            self.fill
+        } else {
+            self.slots[index].data_end()
+        };
+        let slot = &mut self.slots[index];
+        let from = slot.begin_write(ticket, data_end);
+        let block_bytes = BLOCK_BYTES as usize;
+        let [from, to] = [
+            from / block_bytes * block_bytes,
+            data_end.next_multiple_of(block_bytes),
+        ]
+        .map(|at| u32::try_from(at).expect("a page is at most 64 MiB"));
+        let place = self
+            .geometry
+            .place_of(self.geometry.page_start(slot.page()).plus(u64::from(from)));
+        self.stats.writes += 1;
+        self.stats.write_bytes += u64::from(to - from);
+        out.push(DiskEffect::Write {
+            ticket,
+            slot: index,
+            from,
+            to,
+            place,
+            durable,
+        });
+        ticket
+    }
+
+    /// Asks for everything that can be asked for now.
+    fn pump(&mut self, out: &mut Vec<DiskEffect>) {
+        if self.poison.is_some() || self.buffer_only {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            if self.slots[index].wants_write() {
+                self.write(index, false, out);
+            }
+        }
+        if let Some(Flush::Gathering { target }) = self.flush {
+            let page_bytes = self.page_bytes as u64;
+            if self
+                .slots
+                .iter()
+                .all(|slot| slot.is_written_to(target, page_bytes))
+            {
+                let ticket = self.ticket();
+                let first_segment = self.geometry.segment_of(self.durable);
+                let last_segment = self.geometry.segment_of(Lsn(target.0 - 1));
+                self.stats.syncs += 1;
+                self.flush = Some(Flush::Syncing { ticket, target });
+                out.push(DiskEffect::Sync {
+                    ticket,
+                    first_segment,
+                    last_segment,
+                });
+            }
+        }
+        if self.flush.is_none() && self.flush_asked {
+            self.flush_asked = false;
+            if self.end > self.durable {
+                self.start_flush(out);
+            }
+        }
     }
 
     /// Takes note of what the disk did.
     pub fn step(&mut self, event: DiskEvent, out: &mut Vec<DiskEffect>) {
-        let _ = (event, out);
-        todo!()
+        match event {
+            DiskEvent::Done { ticket } => self.done(ticket),
+            DiskEvent::Failed { ticket, failure } => {
+                if self.rules.keep(Rule::FailedSyncPoisons) {
+                    self.poison.get_or_insert(failure);
+                    self.flush = None;
+                    self.flush_asked = false;
+                } else {
+                    self.done(ticket);
+                }
+            }
+            DiskEvent::Prepared { segment } => {
+                self.preparing = false;
+                self.prepare_failure = None;
+                self.prepared_to = self.prepared_to.max(segment + 1);
+                self.stats.segments_prepared += 1;
+            }
+            DiskEvent::PrepareFailed { failure, .. } => {
+                self.preparing = false;
+                self.prepare_failure = Some(failure);
+                self.stats.segments_failed += 1;
+            }
+            DiskEvent::Trimmed { first } => {
+                self.trimming = false;
+                self.first = self.first.max(first);
+                self.trim(self.trim_to, out);
+            }
+            DiskEvent::TrimFailed { .. } => {
+                self.trimming = false;
+                self.trim_to = self.first;
+            }
+        }
+        self.pump(out);
+        self.prepare_ahead(out);
+    }
+
+    fn done(&mut self, ticket: Ticket) {
+        if self.poison.is_some() {
+            return;
+        }
+        for slot in &mut self.slots {
+            slot.end_write(ticket);
+        }
+        match self.flush {
+            Some(
+                Flush::Direct {
+                    ticket: awaited,
+                    target,
+                }
+                | Flush::Syncing {
+                    ticket: awaited,
+                    target,
+                },
+            ) if awaited == ticket => {
+                self.flush = None;
+                self.durable = self.durable.max(target);
+                self.publish_watermark();
+            }
+            _ => {}
+        }
+    }
+
+    fn publish_watermark(&mut self) {
+        ring::write_watermark(self.memory.control_mut(), self.watermark_turn, self.durable);
+        self.watermark_turn += 1;
+    }
+
+    fn segment_of_page(&self, page: u64) -> u64 {
+        page / u64::from(self.geometry.segment_pages)
+    }
+
+    /// Asks for the next segment when the one before it is entered, or earlier if the ring reaches that far.
+    fn prepare_ahead(&mut self, out: &mut Vec<DiskEffect>) {
+        let current = self.next_page.saturating_sub(1);
+        let reach = current + u64::from(self.geometry.pages);
+        let wanted = self.segment_of_page(reach).max(self.segment_of_page(current) + 1);
+        let idle = !self.preparing && self.prepare_failure.is_none() && self.poison.is_none();
+        if idle && self.prepared_to <= wanted && !self.buffer_only && !self.sealed {
+            self.preparing = true;
+            out.push(DiskEffect::Prepare {
+                segment: self.prepared_to,
+            });
+        }
     }
 
     /// Asks again for a segment that could not be made ready.
     pub fn retry(&mut self, out: &mut Vec<DiskEffect>) {
-        let _ = out;
-        todo!()
+        self.prepare_failure = None;
+        self.prepare_ahead(out);
     }
 
-    /// Says that nothing below `first` is needed any more, because a durable checkpoint covers it.
+    /// Says that nothing below `first` is needed any more, because a durable checkpoint covers it. Only what is durable
+    /// is ever given up; one request is in flight at a time.
     pub fn trim(&mut self, first: Lsn, out: &mut Vec<DiskEffect>) {
-        let _ = (first, out);
-        todo!()
+        self.trim_to = self.trim_to.max(first.min(self.durable));
+        if self.trim_to > self.first && !self.trimming && self.poison.is_none() && !self.buffer_only {
+            self.trimming = true;
+            out.push(DiskEffect::Trim { first: self.trim_to });
+        }
     }
 
     /// Appends the record of a clean stop and flushes it; nothing can be appended afterwards. Flush first and wait, so
-    /// that the seal says that everything before it is durable.
+    /// that the seal says that everything before it is durable; else it does not count as a clean stop.
     ///
     /// # Errors
     /// As [`Journal::append`]; then the journal is not sealed.
     pub fn seal(&mut self, out: &mut Vec<DiskEffect>) -> Result<Appended, AppendError> {
-        let _ = out;
-        todo!()
+        let watermark = self.durable;
+        self.make_room(8, out)?;
+        let sealed = self.put_record(Kind::SEAL, InstanceId(0), &[&watermark.0.to_le_bytes()], 8);
+        self.sealed = true;
+        self.flush(out);
+        Ok(sealed)
     }
 
     /// The address after the last record.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        todo!()
+        self.end
     }
 
     /// Every record that ends at or below this is past a sync.
     #[must_use]
     pub fn durable(&self) -> Lsn {
-        todo!()
+        self.durable
     }
 
     /// The first byte still kept.
     #[must_use]
     pub fn first(&self) -> Lsn {
-        todo!()
+        self.first
     }
 
     /// Whether a flush is in flight.
     #[must_use]
     pub fn flushing(&self) -> bool {
-        todo!()
+        self.flush.is_some()
     }
 
     /// Whether records are accepted.
     #[must_use]
     pub fn health(&self) -> Health {
-        todo!()
+        match (self.poison, self.prepare_failure) {
+            (Some(failure), _) => Health::Poisoned { failure },
+            (None, _) if self.sealed => Health::Sealed,
+            (None, Some(failure)) => Health::Full {
+                segment: self.prepared_to,
+                failure,
+            },
+            (None, None) => Health::Good,
+        }
     }
 
     /// Counters of this life.
@@ -211,18 +711,31 @@ impl<M: PageMemory> Journal<M> {
     /// The largest payload that a record can have, in bytes.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
-        todo!()
+        self.page_bytes - PAGE_HEADER_BYTES - RECORD_HEADER_BYTES
     }
 
     /// Notes, where kill -9 cannot reach it, that the record at `lsn` is being delivered. Returns how many attempts
     /// that makes, earlier lives included.
     pub fn begin_attempt(&mut self, lsn: Lsn) -> u32 {
-        let _ = lsn;
-        todo!()
+        let before = self
+            .attempt
+            .filter(|attempt| attempt.lsn == lsn)
+            .map_or(0, |attempt| attempt.attempts);
+        let attempts = before.saturating_add(1);
+        self.attempt = Some(Attempt { lsn, attempts });
+        ring::write_attempt(self.memory.control_mut(), self.attempt);
+        attempts
     }
 
     /// Notes that the delivery ended.
     pub fn end_attempt(&mut self) {
-        todo!()
+        self.attempt = None;
+        ring::write_attempt(self.memory.control_mut(), None);
     }
+}
+
+/// [`record_bytes`] for a length that was not looked at yet.
+#[inline]
+fn record_bytes_checked(payload: usize) -> usize {
+    record_bytes(payload.min(1 << 30))
 }

@@ -16,8 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod catalog;
 pub mod effect;
+mod evidence;
+pub mod format;
 pub mod geometry;
 pub mod inspect;
 pub mod journal;
@@ -28,5 +31,9 @@ pub mod options;
 pub mod reader;
 pub mod record;
 pub mod repair;
+mod ring;
+mod slot;
 pub mod stats;
 pub mod storage;
+mod survey;
+mod walk;

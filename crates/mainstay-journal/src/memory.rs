@@ -29,7 +29,10 @@ impl HeapPages {
     /// `pages` slots of `page_bytes` zeroes.
     #[must_use]
     pub fn new(page_bytes: u32, pages: u16) -> Self {
-        Self { control: vec![0; CONTROL_BYTES], pages: vec![vec![0; page_bytes as usize]; usize::from(pages)] }
+        Self {
+            control: vec![0; CONTROL_BYTES],
+            pages: vec![vec![0; page_bytes as usize]; usize::from(pages)],
+        }
     }
 }
 

@@ -1,11 +1,20 @@
 //! Opening a journal: find out what is there, refuse damage, cut the unsynced tail, make the rest durable.
 
-use crate::catalog::Catalog;
-use crate::geometry::Geometry;
+use crate::catalog::{Catalog, remove_if_there, write_superblock_copies};
+use crate::format::{
+    Forgiven, Life, LifeReason, RECORD_HEADER_BYTES, RING_FILE, RecordHeader, SUPERBLOCK_FILE,
+    SUPERBLOCK_FILE_BYTES, SUPERBLOCK_UNFINISHED_FILE, Seed, Superblock, close_record, record_bytes,
+    segment_file_name, segment_file_slot,
+};
+use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::journal::Resume;
 use crate::options::OpenOptions;
+use crate::record::Kind;
 use crate::storage::{Storage, StorageError};
-use mainstay_types::id::{Generation, Lsn, StoreId};
+use crate::survey::{Ring, Survey, survey};
+use crate::walk::{Walked, walk};
+use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// An opened journal: everything below `report.end` is durable and in the segments.
@@ -66,7 +75,10 @@ pub enum DamageKind {
     /// A record, or the header of its page, is not what was written.
     Record,
     /// No file holds the segment.
-    SegmentMissing,
+    SegmentMissing {
+        /// Its number.
+        segment: u64,
+    },
     /// The file ends before its segment does.
     FileTruncated,
 }
@@ -76,7 +88,8 @@ pub enum DamageKind {
 pub struct Damage {
     /// What is wrong.
     pub kind: DamageKind,
-    /// The file, or the names of the files whose headers are unreadable if none is known to hold the segment.
+    /// The file, or the names of the files whose headers are unreadable if none is known to hold the segment
+    /// (empty if there is none either).
     pub file: String,
     /// Byte offset in the file.
     pub offset: u64,
@@ -106,7 +119,9 @@ pub enum OpenError {
         segment_file: String,
     },
     /// Both copies of the superblock are damaged.
-    #[error("both copies in `superblock` are damaged: restore the file from a copy of the directory; nothing was changed")]
+    #[error(
+        "both copies in `superblock` are damaged: restore the file from a copy of the directory; nothing was changed"
+    )]
     SuperblockDamaged,
     /// The sizes asked for cannot be.
     #[error("a journal cannot have {geometry:?}: see the limits of each size")]
@@ -115,7 +130,9 @@ pub enum OpenError {
         geometry: Geometry,
     },
     /// Written by a newer format.
-    #[error("`{file}` has format version {found}, this program reads up to {supported}: use a newer one; nothing was changed")]
+    #[error(
+        "`{file}` has format version {found}, this program reads up to {supported}: use a newer one; nothing was changed"
+    )]
     NewerVersion {
         /// The file.
         file: String,
@@ -150,6 +167,298 @@ pub enum OpenError {
 /// # Errors
 /// See [`OpenError`]; nothing that was durable is ever dropped without one.
 pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let _ = (storage, options);
-    todo!()
+    let (survey, created) = match survey(storage)? {
+        Some(survey) => (survey, false),
+        None => {
+            make(storage, options)?;
+            (survey(storage)?.expect("the journal was just made"), true)
+        }
+    };
+    let mut walked = walk(storage, &survey, options.rules, &mut |_| {})?;
+    if let Some(damage) = walked.damage {
+        return Err(OpenError::Damaged(damage));
+    }
+    let cut = (walked.trace > walked.end).then(|| walked.end..walked.trace);
+    let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
+    let padded = pad_short_tail(&survey, &mut walked);
+    let mut catalog = catalog_of(storage, &survey, &walked, options)?;
+    settle(storage, &survey, &walked, padded, &catalog)?;
+
+    let generation = survey.superblock.generation.next();
+    let raised = Superblock {
+        generation,
+        watermark: walked.end,
+        ..survey.superblock
+    };
+    catalog.write_superblock(storage, raised)?;
+    catalog.lives.push((walked.end, generation));
+    catalog.remove_surplus(storage)?;
+
+    let geometry = survey.geometry();
+    let reason = match (survey.superblock.generation, walked.sealed) {
+        (Generation(0), _) => LifeReason::Created,
+        (_, true) => LifeReason::CleanStop,
+        (_, false) => LifeReason::Crash,
+    };
+    let last_segment = geometry.segment_of(walked.end);
+    let prepared_to = (last_segment..).find(|segment| !catalog.segments.contains_key(segment));
+    let report = OpenReport {
+        store: survey.superblock.store,
+        generation,
+        geometry,
+        first: survey.superblock.first,
+        end: walked.end,
+        watermark: walked.watermark,
+        sealed: walked.sealed,
+        created,
+        cut,
+        ring_missing,
+        repaired_superblock: survey.superblock_damaged,
+        records: walked.records,
+        attempt: survey.attempt(),
+    };
+    let resume = Resume {
+        geometry,
+        store: report.store,
+        generation,
+        first: report.first,
+        end: report.end,
+        reason,
+        tail: walked.tail,
+        prepared_to: prepared_to.expect("segments are finite"),
+        rules: options.rules,
+        buffer_only: options.buffer_only,
+        attempt: report.attempt,
+    };
+    Ok(Opened {
+        catalog,
+        resume,
+        report,
+    })
+}
+
+/// Makes an empty journal. The superblock gets its name last, so that a crash before leaves what the next opening
+/// recognizes as unfinished and makes anew.
+fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenError> {
+    let files = storage.list()?;
+    let unfinished = files.iter().any(|file| file.name == SUPERBLOCK_UNFINISHED_FILE);
+    let mut segments = files
+        .iter()
+        .filter(|file| segment_file_slot(&file.name).is_some());
+    if let Some(segment) = segments.clone().next().filter(|_| !unfinished) {
+        return Err(OpenError::SuperblockMissing {
+            segment_file: segment.name.clone(),
+        });
+    }
+    if !options.create {
+        return Err(OpenError::NoJournal);
+    }
+    if !options.geometry.is_valid() {
+        return Err(OpenError::InvalidGeometry {
+            geometry: options.geometry,
+        });
+    }
+    segments.try_for_each(|file| storage.remove(&file.name))?;
+    for file in [RING_FILE, SUPERBLOCK_UNFINISHED_FILE] {
+        remove_if_there(storage, file)?;
+    }
+    storage.create(SUPERBLOCK_UNFINISHED_FILE, SUPERBLOCK_FILE_BYTES)?;
+    storage.sync_directory()?;
+    let superblock = Superblock {
+        store: options.new_store,
+        serial: 1,
+        generation: Generation(0),
+        geometry: options.geometry,
+        first: Lsn::ZERO,
+        first_generation: Generation(0),
+        watermark: Lsn::ZERO,
+        forgiven: Forgiven {
+            generation: Generation(0),
+            lsn: Lsn::ZERO,
+        },
+    };
+    write_superblock_copies(storage, SUPERBLOCK_UNFINISHED_FILE, &superblock)?;
+    let mut catalog = Catalog {
+        superblock,
+        rules: options.rules,
+        segments: BTreeMap::new(),
+        free: Vec::new(),
+        free_segments_max: options.free_segments_max,
+        next_slot: 0,
+        segment_serial: 0,
+        lives: Vec::new(),
+    };
+    catalog.prepare(storage, 0)?;
+    storage.rename(SUPERBLOCK_UNFINISHED_FILE, SUPERBLOCK_FILE)?;
+    storage.sync_directory()?;
+    Ok(())
+}
+
+/// Whether records that only the ring had may be gone.
+fn ring_is_missing(survey: &Survey, walked: &Walked) -> bool {
+    let last = survey.superblock.generation;
+    match survey.ring {
+        Ring::Present(_) => false,
+        // A life that has not come to formatting the ring has not appended anything either.
+        Ring::Stale(_) => walked.generation() == last,
+        Ring::Absent => last > Generation(1) || walked.end > Lsn::ZERO,
+    }
+}
+
+/// The record that begins a life must not need a pad before it, since a pad belongs to a life: if the tail page has no
+/// room for it, it is padded in the life that ended.
+fn pad_short_tail(survey: &Survey, walked: &mut Walked) -> bool {
+    let page_bytes = survey.geometry().page_bytes as usize;
+    let left = page_bytes - walked.tail.len();
+    if walked.tail.is_empty() || left >= record_bytes(Life::BYTES) {
+        return false;
+    }
+    let header = RecordHeader {
+        payload_bytes: u32::try_from(left - RECORD_HEADER_BYTES).expect("a pad is shorter than a page"),
+        lsn: walked.end,
+        instance: InstanceId(0),
+        kind: Kind::PAD,
+    };
+    let mut pad = vec![0; left];
+    header.put(&mut pad);
+    close_record(
+        &mut pad,
+        0,
+        Seed::new(survey.superblock.store, walked.generation()),
+    );
+    let mut page = std::mem::take(&mut walked.tail);
+    page.extend_from_slice(&pad);
+    walked.patched.insert(survey.geometry().page_of(walked.end), page);
+    walked.end = walked.end.plus(left as u64);
+    true
+}
+
+/// Sorts the segment files into needed ones and free ones, and makes every segment up to the end ready to be written.
+fn catalog_of(
+    storage: &mut dyn Storage,
+    survey: &Survey,
+    walked: &Walked,
+    options: &OpenOptions,
+) -> Result<Catalog, StorageError> {
+    let geometry = survey.geometry();
+    let full = geometry.segment_file_bytes();
+    let first = geometry.segment_of(survey.superblock.first);
+    let last = geometry.segment_of(walked.end);
+    let contiguous_to = (last + 1..)
+        .find(|segment| {
+            survey
+                .segments
+                .get(segment)
+                .is_none_or(|entry| entry.bytes < full)
+        })
+        .expect("segments are finite");
+    let mut segments = BTreeMap::new();
+    let mut unused = Vec::new();
+    for (&segment, entry) in &survey.segments {
+        if (first..contiguous_to).contains(&segment) {
+            segments.insert(segment, entry.slot);
+            extend_to(storage, &segment_file_name(entry.slot), entry.bytes, full)?;
+        } else {
+            unused.push((entry.slot, entry.bytes));
+        }
+    }
+    unused.extend(survey.unreadable.iter().map(|entry| (entry.slot, entry.bytes)));
+    unused.extend(survey.superseded.iter().map(|entry| (entry.slot, entry.bytes)));
+    for &(slot, _) in unused.iter().filter(|&&(_, bytes)| bytes != full) {
+        storage.remove(&segment_file_name(slot))?;
+    }
+    let free = unused
+        .into_iter()
+        .filter(|&(_, bytes)| bytes == full)
+        .map(|(slot, _)| slot)
+        .collect();
+    let mut catalog = Catalog {
+        superblock: survey.superblock,
+        rules: options.rules,
+        segments,
+        free,
+        free_segments_max: options.free_segments_max,
+        next_slot: survey.next_slot(),
+        segment_serial: survey
+            .segments
+            .values()
+            .map(|entry| entry.serial)
+            .max()
+            .unwrap_or(0),
+        lives: walked.lives.clone(),
+    };
+    for segment in first..=last {
+        catalog.prepare(storage, segment)?;
+    }
+    Ok(catalog)
+}
+
+/// Gives a truncated file its full length again; what it lacked held nothing that was durable.
+fn extend_to(storage: &mut dyn Storage, file: &str, bytes: u64, full: u64) -> Result<(), StorageError> {
+    const CHUNK_BYTES: u64 = 1 << 20;
+    let mut at = bytes;
+    while at < full {
+        let chunk = CHUNK_BYTES.min(full - at);
+        storage.write(
+            file,
+            at,
+            &vec![0; usize::try_from(chunk).expect("a chunk is 1 MiB")],
+        )?;
+        at += chunk;
+    }
+    if bytes < full { storage.sync(file) } else { Ok(()) }
+}
+
+/// Writes everything from the watermark to the end into the segments, and syncs it.
+///
+/// Also what the segments seem to have already: after a failed sync a page cache shows bytes that the disk does not
+/// have, and only writing them again gets them there.
+fn settle(
+    storage: &mut dyn Storage,
+    survey: &Survey,
+    walked: &Walked,
+    padded: bool,
+    catalog: &Catalog,
+) -> Result<(), StorageError> {
+    let geometry = survey.geometry();
+    let page_bytes = u64::from(geometry.page_bytes);
+    let from = walked.watermark.0.max(survey.superblock.first.0);
+    let from = if padded { from.min(walked.end.0 - 1) } else { from };
+    let from = from - from % u64::from(BLOCK_BYTES);
+    let to = walked.end.0;
+    if walked.watermark == walked.end && !padded {
+        return Ok(());
+    }
+    let mut bytes = vec![0; geometry.page_bytes as usize];
+    let mut at = from;
+    while at < to {
+        let page = geometry.page_of(Lsn(at));
+        let start = page * page_bytes;
+        match walked.patched.get(&page) {
+            Some(patched) => bytes.copy_from_slice(patched),
+            None => {
+                survey.read_page(storage, page, &mut bytes)?;
+            }
+        }
+        let end = to.min(start + page_bytes);
+        let [from, data_end] =
+            [at - start, end - start].map(|at| usize::try_from(at).expect("within a page"));
+        let blocks_end = data_end.next_multiple_of(BLOCK_BYTES as usize);
+        bytes[data_end..].fill(0);
+        let place = geometry.place_of(Lsn(at));
+        let file = catalog
+            .file_of(place.segment)
+            .expect("every segment up to the end is prepared");
+        storage.write(&file, place.offset, &bytes[from..blocks_end])?;
+        at = end;
+    }
+    let (first, last) = (geometry.segment_of(Lsn(from)), geometry.segment_of(Lsn(to - 1)));
+    for segment in first..=last {
+        storage.sync(
+            &catalog
+                .file_of(segment)
+                .expect("every segment up to the end is prepared"),
+        )?;
+    }
+    Ok(())
 }

@@ -23,6 +23,12 @@ impl Kind {
     pub fn is_own(self) -> bool {
         self < Self::FIRST_USER
     }
+
+    /// Whether it only fills a page; its payload is not covered by its checksum and has no meaning.
+    #[must_use]
+    pub fn is_pad(self) -> bool {
+        self == Self::PAD
+    }
 }
 
 /// A record whose checksum holds.

@@ -1,8 +1,13 @@
 //! Mending what opening refuses: a plan first, then only what the user agreed to.
 
+use crate::catalog::write_superblock_copies;
+use crate::format::{Forgiven, SUPERBLOCK_FILE, Superblock};
 use crate::open::OpenError;
 use crate::storage::{Storage, StorageError};
+use crate::survey::survey_present;
+use crate::walk::walk;
 use mainstay_types::id::Lsn;
+use mainstay_types::rules::Rules;
 use std::ops::Range;
 
 /// One thing that can be done, and its price.
@@ -65,15 +70,61 @@ pub enum RepairError {
 /// # Errors
 /// Where no remedy is known: a missing or damaged superblock, a failed operation.
 pub fn plan_repair(storage: &mut dyn Storage) -> Result<RepairPlan, OpenError> {
-    let _ = storage;
-    todo!()
+    let survey = match survey_present(storage) {
+        Ok(survey) => survey,
+        Err(OpenError::NewerVersion { file, .. } | OpenError::ForeignStore { file, .. })
+            if file != SUPERBLOCK_FILE =>
+        {
+            return Ok(RepairPlan {
+                remedies: vec![Remedy::Quarantine { file }],
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    let walked = walk(storage, &survey, Rules::KEPT, &mut |_| {})?;
+    let cut = walked.damage.map(|damage| Remedy::Cut {
+        at: damage.lsn,
+        lost: damage.lsn..damage.watermark,
+    });
+    Ok(RepairPlan {
+        remedies: cut.into_iter().collect(),
+    })
 }
 
 /// Does what was agreed to, and nothing if that is no longer what is needed.
 ///
+/// A cut is one change of the superblock: watermarks of all lives so far are believed up to the cut only. The next
+/// opening then finds an unsynced tail there and goes on.
+///
 /// # Errors
 /// [`RepairError`].
 pub fn repair(storage: &mut dyn Storage, agreement: &Agreement) -> Result<RepairReport, RepairError> {
-    let _ = (storage, agreement);
-    todo!()
+    let now = plan_repair(storage)?;
+    if now != agreement.0 {
+        return Err(RepairError::Changed { now });
+    }
+    for remedy in &now.remedies {
+        match remedy {
+            Remedy::Quarantine { file } => {
+                storage.rename(file, &format!("quarantine-{file}"))?;
+                storage.sync_directory()?;
+            }
+            Remedy::Cut { at, .. } => {
+                let superblock = survey_present(storage)?.superblock;
+                let cut = Superblock {
+                    serial: superblock.serial + 1,
+                    watermark: superblock.watermark.min(*at),
+                    forgiven: Forgiven {
+                        generation: superblock.generation,
+                        lsn: *at,
+                    },
+                    ..superblock
+                };
+                write_superblock_copies(storage, SUPERBLOCK_FILE, &cut)?;
+            }
+        }
+    }
+    Ok(RepairReport {
+        applied: now.remedies,
+    })
 }
