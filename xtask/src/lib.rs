@@ -13,5 +13,6 @@ pub mod dependencies;
 pub mod finding;
 pub mod layers;
 pub mod silence;
+pub mod simulate;
 pub mod structure;
 pub mod tree;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::campaign;
+use xtask::simulate;
 use xtask::structure;
 
 const USAGE: &str = "\
@@ -11,6 +12,7 @@ usage: cargo xtask CHORE
   check-structure   dependency direction, bans in silent crates, first lines, lengths, links; prints rule, place and remedy
   check             format, lints and structure, without tests
   test              everything CI runs: format, lints, structure, tests, documentation, a sample of simulated seeds
+  simulate SEEDS    that many seeds, some of them twice, and every rule broken and caught, with the binary built before
   full              all of `test`, then the long campaigns and benchmarks; prints a table for docs/full-run.md
 
 exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be read";
@@ -23,13 +25,29 @@ fn main() -> ExitCode {
         ["check"] => campaign::run(&root, campaign::CHECK),
         ["test"] => campaign::run(&root, campaign::TEST),
         ["full"] => campaign::run(&root, campaign::FULL),
+        ["simulate", seeds] => match seeds.parse() {
+            Ok(seeds) => run_simulation(seeds),
+            Err(_) => usage(),
+        },
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+fn run_simulation(seeds: u64) -> ExitCode {
+    match simulate::simulate(seeds) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("simulate: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -1,0 +1,143 @@
+//! The simulator's campaign: seeds without violation, each seed twice, and every rule broken and caught.
+
+use serde_json::Value;
+use std::io;
+use std::process::Command;
+
+/// Seeds within which a broken rule must be caught.
+const SEEDS_TO_CATCH: u64 = 1000;
+
+/// Steps and crashes that a seed must have on average, else it shows little.
+const STEPS_PER_SEED_MIN: u64 = 500;
+const CRASHES_PER_SEED_MIN: u64 = 3;
+
+/// The campaign did not show what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// The binary could not be started.
+    #[error("`mainstay` could not be started; `cargo build --release` makes it")]
+    Start(#[from] io::Error),
+    /// It ended otherwise than expected.
+    #[error("`mainstay {arguments}` ended with {code:?} instead of {expected}: {output}")]
+    Exit {
+        /// The command line.
+        arguments: String,
+        /// Its exit code.
+        code: Option<i32>,
+        /// What it should have been.
+        expected: i32,
+        /// The last of what it printed.
+        output: String,
+    },
+    /// It printed something else than the JSON it documents.
+    #[error("`mainstay {arguments}` printed no JSON")]
+    Json {
+        /// The command line.
+        arguments: String,
+    },
+    /// The run was clean and shows too little.
+    #[error("{shortcoming}")]
+    Weak {
+        /// What is missing.
+        shortcoming: String,
+    },
+}
+
+/// Runs the campaign over `seeds` seeds.
+///
+/// # Errors
+/// [`SimulateError`] at the first thing that is not as it should be.
+pub fn simulate(seeds: u64) -> Result<(), SimulateError> {
+    let range = format!("0..{seeds}");
+    let report = mainstay(&["sim", "--seeds", &range, "--json"], 0)?;
+    if let Some(shortcoming) = shortcoming(&report, seeds) {
+        return Err(SimulateError::Weak { shortcoming });
+    }
+    println!("{seeds} seeds: {} steps, {} crashes, no violation", report["steps"], report["crashes"]);
+
+    let few = format!("0..{}", seeds.div_ceil(20));
+    mainstay(&["sim", "--seeds", &few, "--twice", "--json"], 0)?;
+    println!("seeds {few} twice: the same trace");
+
+    let list = mainstay(&["sim", "--list", "--json"], 0)?;
+    let rules: Vec<&str> =
+        list["rules"].as_array().into_iter().flatten().filter_map(|rule| rule["name"].as_str()).collect();
+    if rules.is_empty() {
+        return Err(SimulateError::Weak { shortcoming: "`sim --list --json` names no rules".to_owned() });
+    }
+    let range = format!("0..{SEEDS_TO_CATCH}");
+    for rule in rules {
+        let report = mainstay(&["sim", "--break", rule, "--seeds", &range, "--json"], 1)?;
+        println!("{rule}: caught, {}", report["first_violation"]);
+    }
+    Ok(())
+}
+
+/// What a clean report lacks, if anything.
+fn shortcoming(report: &Value, seeds: u64) -> Option<String> {
+    let figure = |name: &str| report[name].as_u64();
+    if figure("violations") != Some(0) {
+        return Some(format!("violations: {}", report["violations"]));
+    }
+    for (name, least) in [("seeds", 1), ("steps", STEPS_PER_SEED_MIN), ("crashes", CRASHES_PER_SEED_MIN)] {
+        if figure(name).is_none_or(|value| value < least * seeds) {
+            return Some(format!(
+                "{name}: {} in {seeds} seeds; at least {least} for each are wanted",
+                report[name]
+            ));
+        }
+    }
+    let Some(reached) = report["reached"].as_object() else {
+        return Some("there are no reach counters".to_owned());
+    };
+    let never: Vec<&str> = reached
+        .iter()
+        .filter(|(_, count)| count.as_u64() == Some(0))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    (!never.is_empty()).then(|| format!("never reached: {}", never.join(", ")))
+}
+
+fn mainstay(arguments: &[&str], expected: i32) -> Result<Value, SimulateError> {
+    let program = std::env::current_exe()?.with_file_name("mainstay");
+    let output = Command::new(program).args(arguments).output()?;
+    let line = arguments.join(" ");
+    if output.status.code() != Some(expected) {
+        let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        printed.push_str(&String::from_utf8_lossy(&output.stderr));
+        let from = printed.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+        let output_end = printed.split_off(from);
+        return Err(SimulateError::Exit {
+            arguments: line,
+            code: output.status.code(),
+            expected,
+            output: output_end,
+        });
+    }
+    serde_json::from_slice(&output.stdout).map_err(|_| SimulateError::Json { arguments: line })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_report_must_be_clean_long_and_reach_every_branch() {
+        let good =
+            json!({"seeds": 2, "steps": 1200, "crashes": 7, "violations": 0, "reached": {"torn write": 3}});
+        assert_eq!(shortcoming(&good, 2), None);
+        for (name, value) in [
+            ("violations", json!(1)),
+            ("steps", json!(900)),
+            ("crashes", json!(5)),
+            ("seeds", json!(1)),
+            ("reached", json!({"torn write": 0})),
+            ("reached", json!(null)),
+        ] {
+            let mut weak = good.clone();
+            weak[name] = value;
+            assert!(shortcoming(&weak, 2).is_some(), "{name}");
+        }
+    }
+}
