@@ -29,13 +29,7 @@ pub(crate) struct Accepted {
 impl Acceptor {
     /// Starts in life `generation`; no life is later than `last`.
     pub(crate) fn new(store: StoreId, rules: Rules, generation: Generation, last: Generation) -> Self {
-        Self {
-            store,
-            rules,
-            last,
-            generation,
-            seed: Seed::new(store, generation),
-        }
+        Self { store, rules, last, generation, seed: Seed::new(store, generation) }
     }
 
     /// The life in force.
@@ -67,10 +61,7 @@ impl Acceptor {
             if let Some((header, life)) = parse_life(bytes, self.store, self.generation, self.last) {
                 self.generation = life.generation;
                 self.seed = Seed::new(self.store, life.generation);
-                return Some(Accepted {
-                    header,
-                    life: Some(life),
-                });
+                return Some(Accepted { header, life: Some(life) });
             }
         }
         if self.keeps() { None } else { self.stale(bytes) }

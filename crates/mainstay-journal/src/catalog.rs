@@ -73,9 +73,7 @@ impl Catalog {
     /// The life in force at `lsn`.
     pub(crate) fn generation_at(&self, lsn: Lsn) -> Generation {
         let after = self.lives.partition_point(|&(from, _)| from <= lsn);
-        self.lives[..after]
-            .last()
-            .map_or(self.superblock.first_generation, |&(_, generation)| generation)
+        self.lives[..after].last().map_or(self.superblock.first_generation, |&(_, generation)| generation)
     }
 
     /// Makes segment number `segment` ready to be written: takes a free file, or creates one written in full, and puts
@@ -136,8 +134,7 @@ impl Catalog {
         }
         let first_segment = self.geometry().segment_of(self.superblock.first);
         let kept = self.segments.split_off(&first_segment);
-        self.free
-            .extend(std::mem::replace(&mut self.segments, kept).into_values());
+        self.free.extend(std::mem::replace(&mut self.segments, kept).into_values());
         self.remove_surplus(storage)
     }
 
@@ -160,10 +157,7 @@ impl Catalog {
     ) -> Result<(), StorageError> {
         // A number is used once, also if the write fails half way.
         self.superblock.serial += 1;
-        let superblock = Superblock {
-            serial: self.superblock.serial,
-            ..changed
-        };
+        let superblock = Superblock { serial: self.superblock.serial, ..changed };
         write_superblock_copies(storage, SUPERBLOCK_FILE, &superblock)?;
         self.superblock = superblock;
         Ok(())

@@ -37,10 +37,7 @@ pub(crate) fn look_ahead(
         survey,
         lives: vec![generation],
         earliest: generation,
-        evidence: Evidence {
-            watermark: Lsn::ZERO,
-            trace: place,
-        },
+        evidence: Evidence { watermark: Lsn::ZERO, trace: place },
     };
     scan.believe_life(survey.superblock.generation);
     let geometry = survey.geometry();
@@ -52,11 +49,7 @@ pub(crate) fn look_ahead(
     scan.claim(&bytes, place);
     scan.page(&bytes, stopped_page, stopped_offset);
     if let Some(ring) = survey.ring_image() {
-        for page in ring
-            .page_numbers()
-            .into_iter()
-            .filter(|&page| page >= stopped_page)
-        {
+        for page in ring.page_numbers().into_iter().filter(|&page| page >= stopped_page) {
             let (bytes, _) = ring.page(page).expect("the ring listed this page");
             if page == stopped_page {
                 scan.claim(bytes, place);
@@ -71,9 +64,7 @@ pub(crate) fn look_ahead(
         for index in 0..segment_pages {
             let page = segment * segment_pages + index;
             if page > stopped_page {
-                scan.page_of_file(storage, &file, entry.bytes, index, &mut bytes, |named| {
-                    named == page
-                })?;
+                scan.page_of_file(storage, &file, entry.bytes, index, &mut bytes, |named| named == page)?;
             }
         }
     }

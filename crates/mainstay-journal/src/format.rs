@@ -44,15 +44,9 @@ pub fn segment_file_name(slot: u64) -> String {
 #[must_use]
 pub fn segment_file_slot(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(SEGMENT_PREFIX)?;
-    let plain = digits.len() == 16
-        && digits
-            .bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    if plain {
-        u64::from_str_radix(digits, 16).ok()
-    } else {
-        None
-    }
+    let plain =
+        digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if plain { u64::from_str_radix(digits, 16).ok() } else { None }
 }
 
 /// Which file a header begins.
@@ -233,13 +227,7 @@ impl Superblock {
     /// [`HeaderError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let header = FileHeader::decode(FileKind::Superblock, bytes)?;
-        let [
-            first,
-            first_generation,
-            watermark,
-            forgiven_generation,
-            forgiven_lsn,
-        ] = header.fields;
+        let [first, first_generation, watermark, forgiven_generation, forgiven_lsn] = header.fields;
         Ok(Self {
             store: header.store,
             serial: header.serial,
@@ -248,20 +236,13 @@ impl Superblock {
             first: Lsn(first),
             first_generation: Generation(first_generation),
             watermark: Lsn(watermark),
-            forgiven: Forgiven {
-                generation: Generation(forgiven_generation),
-                lsn: Lsn(forgiven_lsn),
-            },
+            forgiven: Forgiven { generation: Generation(forgiven_generation), lsn: Lsn(forgiven_lsn) },
         })
     }
 
     /// How much of a watermark that was written in life `generation` is believed.
     pub(crate) fn believe(&self, watermark: Lsn, generation: Generation) -> Lsn {
-        if generation <= self.forgiven.generation {
-            watermark.min(self.forgiven.lsn)
-        } else {
-            watermark
-        }
+        if generation <= self.forgiven.generation { watermark.min(self.forgiven.lsn) } else { watermark }
     }
 }
 
@@ -274,10 +255,7 @@ impl Seed {
     /// The seed of life `generation` of `store`.
     #[must_use]
     pub fn new(store: StoreId, generation: Generation) -> Self {
-        Self(crc32c::crc32c_append(
-            crc32c::crc32c(&store.0),
-            &generation.0.to_le_bytes(),
-        ))
+        Self(crc32c::crc32c_append(crc32c::crc32c(&store.0), &generation.0.to_le_bytes()))
     }
 
     #[inline]
@@ -322,11 +300,7 @@ impl PageHeader {
         if Seed::new(store, generation).crc(&bytes[8..]) != u32_at(bytes, 4) {
             return None;
         }
-        Some(Self {
-            page: u64_at(bytes, 8),
-            generation,
-            watermark: Lsn(u64_at(bytes, 24)),
-        })
+        Some(Self { page: u64_at(bytes, 8), generation, watermark: Lsn(u64_at(bytes, 24)) })
     }
 }
 
@@ -350,9 +324,8 @@ impl RecordHeader {
     /// Writes bytes 4 to 32 of a record.
     #[inline]
     pub(crate) fn put(&self, bytes: &mut [u8]) {
-        let bytes: &mut [u8; RECORD_HEADER_BYTES] = (&mut bytes[..RECORD_HEADER_BYTES])
-            .try_into()
-            .expect("a record starts with its header");
+        let bytes: &mut [u8; RECORD_HEADER_BYTES] =
+            (&mut bytes[..RECORD_HEADER_BYTES]).try_into().expect("a record starts with its header");
         bytes[4..8].copy_from_slice(&self.payload_bytes.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.instance.0.to_le_bytes());
@@ -375,11 +348,7 @@ impl RecordHeader {
     /// Bytes that its checksum covers beyond the header: none of a pad's.
     #[inline]
     fn checked_payload_bytes(&self) -> usize {
-        if self.kind == Kind::PAD {
-            0
-        } else {
-            self.payload_bytes as usize
-        }
+        if self.kind == Kind::PAD { 0 } else { self.payload_bytes as usize }
     }
 
     /// Bytes up to the next record.
@@ -456,11 +425,7 @@ impl Life {
             2 => LifeReason::Crash,
             _ => return None,
         };
-        Some(Self {
-            generation: Generation(u64_at(bytes, 0)),
-            previous_end: Lsn(u64_at(bytes, 8)),
-            reason,
-        })
+        Some(Self { generation: Generation(u64_at(bytes, 0)), previous_end: Lsn(u64_at(bytes, 8)), reason })
     }
 }
 
@@ -507,21 +472,12 @@ mod tests {
         };
         let bytes = header.encode(FileKind::Segment);
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes), Ok(header));
-        assert_eq!(
-            FileHeader::decode(FileKind::Ring, &bytes),
-            Err(HeaderError::Damaged)
-        );
-        assert_eq!(
-            FileHeader::decode(FileKind::Segment, &bytes[..511]),
-            Err(HeaderError::Damaged)
-        );
+        assert_eq!(FileHeader::decode(FileKind::Ring, &bytes), Err(HeaderError::Damaged));
+        assert_eq!(FileHeader::decode(FileKind::Segment, &bytes[..511]), Err(HeaderError::Damaged));
 
         let mut newer = bytes;
         newer[8] = 2;
-        assert_eq!(
-            FileHeader::decode(FileKind::Segment, &newer),
-            Err(HeaderError::Damaged)
-        );
+        assert_eq!(FileHeader::decode(FileKind::Segment, &newer), Err(HeaderError::Damaged));
         newer[12..16].fill(0);
         let crc = crc32c::crc32c(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -546,10 +502,7 @@ mod tests {
         close_record(&mut bytes, 13, seed);
         assert_eq!(parse_record(&bytes, seed), Some(header));
         assert_eq!(parse_record(&bytes, Seed::new(store, Generation(6))), None);
-        assert_eq!(
-            parse_record(&bytes, Seed::new(StoreId([2; 16]), Generation(5))),
-            None
-        );
+        assert_eq!(parse_record(&bytes, Seed::new(StoreId([2; 16]), Generation(5))), None);
         for at in 0..RECORD_HEADER_BYTES + 13 {
             bytes[at] ^= 0x10;
             assert_eq!(parse_record(&bytes, seed), None, "byte {at}");
@@ -560,12 +513,9 @@ mod tests {
     #[test]
     fn only_names_of_sixteen_digits_are_segments() {
         assert_eq!(segment_file_slot(&segment_file_name(0xabc)), Some(0xabc));
-        for name in [
-            "segment-",
-            "segment-00000000000000zz",
-            "segment-+000000000000001",
-            "segment-0000000000000ABC",
-        ] {
+        for name in
+            ["segment-", "segment-00000000000000zz", "segment-+000000000000001", "segment-0000000000000ABC"]
+        {
             assert_eq!(segment_file_slot(name), None, "{name}");
         }
     }

@@ -22,11 +22,7 @@ pub struct Geometry {
 impl Default for Geometry {
     /// Three pages of 4 MiB, segments of 64 MiB.
     fn default() -> Self {
-        Self {
-            page_bytes: 4 << 20,
-            pages: 3,
-            segment_pages: 16,
-        }
+        Self { page_bytes: 4 << 20, pages: 3, segment_pages: 16 }
     }
 }
 

@@ -85,20 +85,14 @@ pub fn inspect(
             in_use: used.contains(&segment),
         })
         .collect();
-    segments.extend(
-        survey
-            .unreadable
-            .iter()
-            .chain(&survey.superseded)
-            .map(|entry| SegmentFile {
-                file: segment_file_name(entry.slot),
-                segment: None,
-                range: Lsn::ZERO..Lsn::ZERO,
-                generation: Generation(0),
-                bytes: entry.bytes,
-                in_use: false,
-            }),
-    );
+    segments.extend(survey.unreadable.iter().chain(&survey.superseded).map(|entry| SegmentFile {
+        file: segment_file_name(entry.slot),
+        segment: None,
+        range: Lsn::ZERO..Lsn::ZERO,
+        generation: Generation(0),
+        bytes: entry.bytes,
+        in_use: false,
+    }));
     let intact = walked.damage.is_none();
     Ok(Inspection {
         store: survey.superblock.store,

@@ -237,11 +237,7 @@ impl<M: PageMemory> Journal<M> {
         } else {
             journal.open_page();
         }
-        let life = Life {
-            generation: resume.generation,
-            previous_end: resume.end,
-            reason: resume.reason,
-        };
+        let life = Life { generation: resume.generation, previous_end: resume.end, reason: resume.reason };
         journal.put_record(Kind::LIFE, InstanceId(0), &[&life.encode()], Life::BYTES);
         journal
     }
@@ -251,11 +247,7 @@ impl<M: PageMemory> Journal<M> {
     fn format_ring(&mut self, tail: &[u8]) {
         for slot in 0..self.slots.len() {
             let page = self.memory.page_mut(slot);
-            assert_eq!(
-                page.len(),
-                self.page_bytes,
-                "the ring has the sizes that were asked for"
-            );
+            assert_eq!(page.len(), self.page_bytes, "the ring has the sizes that were asked for");
             page[..PAGE_HEADER_BYTES].fill(0);
         }
         self.memory.page_mut(self.slot)[..tail.len()].copy_from_slice(tail);
@@ -310,10 +302,7 @@ impl<M: PageMemory> Journal<M> {
         }
         if payload > self.record_bytes_max() {
             let payload_bytes_max = self.record_bytes_max();
-            return Err(AppendError::TooLarge {
-                payload_bytes: payload,
-                payload_bytes_max,
-            });
+            return Err(AppendError::TooLarge { payload_bytes: payload, payload_bytes_max });
         }
         if self.open {
             self.close_page();
@@ -323,10 +312,7 @@ impl<M: PageMemory> Journal<M> {
             let segment = self.segment_of_page(self.next_page);
             if segment >= self.prepared_to {
                 if let Some(failure) = self.prepare_failure {
-                    return Err(AppendError::Full {
-                        segment: self.prepared_to,
-                        failure,
-                    });
+                    return Err(AppendError::Full { segment: self.prepared_to, failure });
                 }
                 self.prepare_ahead(out);
                 self.stats.stalls += 1;
@@ -348,12 +334,8 @@ impl<M: PageMemory> Journal<M> {
         if left >= RECORD_HEADER_BYTES {
             let payload_bytes =
                 u32::try_from(left - RECORD_HEADER_BYTES).expect("a pad is shorter than a page");
-            let header = RecordHeader {
-                payload_bytes,
-                lsn: self.end,
-                instance: InstanceId(0),
-                kind: Kind::PAD,
-            };
+            let header =
+                RecordHeader { payload_bytes, lsn: self.end, instance: InstanceId(0), kind: Kind::PAD };
             let pad = &mut self.memory.page_mut(self.slot)[self.fill..];
             header.put(pad);
             close_record(pad, 0, self.seed);
@@ -379,11 +361,7 @@ impl<M: PageMemory> Journal<M> {
         self.slot = self.geometry.slot_of(page);
         self.slots[self.slot] = Slot::opened(page, 0);
         self.page_start = self.geometry.page_start(page);
-        let header = PageHeader {
-            page,
-            generation: self.generation,
-            watermark: self.durable,
-        };
+        let header = PageHeader { page, generation: self.generation, watermark: self.durable };
         self.memory.page_mut(self.slot)[..PAGE_HEADER_BYTES].copy_from_slice(&header.encode(self.store));
         self.fill = PAGE_HEADER_BYTES;
         self.end = self.page_start.plus(PAGE_HEADER_BYTES as u64);
@@ -400,13 +378,7 @@ impl<M: PageMemory> Journal<M> {
         // The alignment gap is zeroed before the payload is copied over what of these bytes is not gap.
         record[bytes - 8..].fill(0);
         let payload_bytes = u32::try_from(payload).expect("a record is shorter than a page");
-        RecordHeader {
-            payload_bytes,
-            lsn,
-            instance,
-            kind,
-        }
-        .put(record);
+        RecordHeader { payload_bytes, lsn, instance, kind }.put(record);
         let mut at = RECORD_HEADER_BYTES;
         for part in parts {
             record[at..at + part.len()].copy_from_slice(part);
@@ -475,32 +447,16 @@ impl<M: PageMemory> Journal<M> {
     /// Asks for a write of what a slot has beyond what is written.
     fn write(&mut self, index: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
         let ticket = self.ticket();
-        let data_end = if self.open && index == self.slot {
-            self.fill
-        } else {
-            self.slots[index].data_end()
-        };
+        let data_end = if self.open && index == self.slot { self.fill } else { self.slots[index].data_end() };
         let slot = &mut self.slots[index];
         let from = slot.begin_write(ticket, data_end);
         let block_bytes = BLOCK_BYTES as usize;
-        let [from, to] = [
-            from / block_bytes * block_bytes,
-            data_end.next_multiple_of(block_bytes),
-        ]
-        .map(|at| u32::try_from(at).expect("a page is at most 64 MiB"));
-        let place = self
-            .geometry
-            .place_of(self.geometry.page_start(slot.page()).plus(u64::from(from)));
+        let [from, to] = [from / block_bytes * block_bytes, data_end.next_multiple_of(block_bytes)]
+            .map(|at| u32::try_from(at).expect("a page is at most 64 MiB"));
+        let place = self.geometry.place_of(self.geometry.page_start(slot.page()).plus(u64::from(from)));
         self.stats.writes += 1;
         self.stats.write_bytes += u64::from(to - from);
-        out.push(DiskEffect::Write {
-            ticket,
-            slot: index,
-            from,
-            to,
-            place,
-            durable,
-        });
+        out.push(DiskEffect::Write { ticket, slot: index, from, to, place, durable });
         ticket
     }
 
@@ -516,21 +472,13 @@ impl<M: PageMemory> Journal<M> {
         }
         if let Some(Flush::Gathering { target }) = self.flush {
             let page_bytes = self.page_bytes as u64;
-            if self
-                .slots
-                .iter()
-                .all(|slot| slot.is_written_to(target, page_bytes))
-            {
+            if self.slots.iter().all(|slot| slot.is_written_to(target, page_bytes)) {
                 let ticket = self.ticket();
                 let first_segment = self.geometry.segment_of(self.durable);
                 let last_segment = self.geometry.segment_of(Lsn(target.0 - 1));
                 self.stats.syncs += 1;
                 self.flush = Some(Flush::Syncing { ticket, target });
-                out.push(DiskEffect::Sync {
-                    ticket,
-                    first_segment,
-                    last_segment,
-                });
+                out.push(DiskEffect::Sync { ticket, first_segment, last_segment });
             }
         }
         if self.flush.is_none() && self.flush_asked {
@@ -587,16 +535,9 @@ impl<M: PageMemory> Journal<M> {
             slot.end_write(ticket);
         }
         match self.flush {
-            Some(
-                Flush::Direct {
-                    ticket: awaited,
-                    target,
-                }
-                | Flush::Syncing {
-                    ticket: awaited,
-                    target,
-                },
-            ) if awaited == ticket => {
+            Some(Flush::Direct { ticket: awaited, target } | Flush::Syncing { ticket: awaited, target })
+                if awaited == ticket =>
+            {
                 self.flush = None;
                 self.durable = self.durable.max(target);
                 self.publish_watermark();
@@ -622,9 +563,7 @@ impl<M: PageMemory> Journal<M> {
         let idle = !self.preparing && self.prepare_failure.is_none() && self.poison.is_none();
         if idle && self.prepared_to <= wanted && !self.buffer_only && !self.sealed {
             self.preparing = true;
-            out.push(DiskEffect::Prepare {
-                segment: self.prepared_to,
-            });
+            out.push(DiskEffect::Prepare { segment: self.prepared_to });
         }
     }
 
@@ -688,10 +627,7 @@ impl<M: PageMemory> Journal<M> {
         match (self.poison, self.prepare_failure) {
             (Some(failure), _) => Health::Poisoned { failure },
             (None, _) if self.sealed => Health::Sealed,
-            (None, Some(failure)) => Health::Full {
-                segment: self.prepared_to,
-                failure,
-            },
+            (None, Some(failure)) => Health::Full { segment: self.prepared_to, failure },
             (None, None) => Health::Good,
         }
     }
@@ -717,10 +653,7 @@ impl<M: PageMemory> Journal<M> {
     /// Notes, where kill -9 cannot reach it, that the record at `lsn` is being delivered. Returns how many attempts
     /// that makes, earlier lives included.
     pub fn begin_attempt(&mut self, lsn: Lsn) -> u32 {
-        let before = self
-            .attempt
-            .filter(|attempt| attempt.lsn == lsn)
-            .map_or(0, |attempt| attempt.attempts);
+        let before = self.attempt.filter(|attempt| attempt.lsn == lsn).map_or(0, |attempt| attempt.attempts);
         let attempts = before.saturating_add(1);
         self.attempt = Some(Attempt { lsn, attempts });
         ring::write_attempt(self.memory.control_mut(), self.attempt);

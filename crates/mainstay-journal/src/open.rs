@@ -185,11 +185,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     settle(storage, &survey, &walked, padded, &catalog)?;
 
     let generation = survey.superblock.generation.next();
-    let raised = Superblock {
-        generation,
-        watermark: walked.end,
-        ..survey.superblock
-    };
+    let raised = Superblock { generation, watermark: walked.end, ..survey.superblock };
     catalog.write_superblock(storage, raised)?;
     catalog.lives.push((walked.end, generation));
     catalog.remove_surplus(storage)?;
@@ -230,11 +226,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         buffer_only: options.buffer_only,
         attempt: report.attempt,
     };
-    Ok(Opened {
-        catalog,
-        resume,
-        report,
-    })
+    Ok(Opened { catalog, resume, report })
 }
 
 /// Makes an empty journal. The superblock gets its name last, so that a crash before leaves what the next opening
@@ -242,21 +234,15 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
 fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenError> {
     let files = storage.list()?;
     let unfinished = files.iter().any(|file| file.name == SUPERBLOCK_UNFINISHED_FILE);
-    let mut segments = files
-        .iter()
-        .filter(|file| segment_file_slot(&file.name).is_some());
+    let mut segments = files.iter().filter(|file| segment_file_slot(&file.name).is_some());
     if let Some(segment) = segments.clone().next().filter(|_| !unfinished) {
-        return Err(OpenError::SuperblockMissing {
-            segment_file: segment.name.clone(),
-        });
+        return Err(OpenError::SuperblockMissing { segment_file: segment.name.clone() });
     }
     if !options.create {
         return Err(OpenError::NoJournal);
     }
     if !options.geometry.is_valid() {
-        return Err(OpenError::InvalidGeometry {
-            geometry: options.geometry,
-        });
+        return Err(OpenError::InvalidGeometry { geometry: options.geometry });
     }
     segments.try_for_each(|file| storage.remove(&file.name))?;
     for file in [RING_FILE, SUPERBLOCK_UNFINISHED_FILE] {
@@ -272,10 +258,7 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenErro
         first: Lsn::ZERO,
         first_generation: Generation(0),
         watermark: Lsn::ZERO,
-        forgiven: Forgiven {
-            generation: Generation(0),
-            lsn: Lsn::ZERO,
-        },
+        forgiven: Forgiven { generation: Generation(0), lsn: Lsn::ZERO },
     };
     write_superblock_copies(storage, SUPERBLOCK_UNFINISHED_FILE, &superblock)?;
     let mut catalog = Catalog {
@@ -321,11 +304,7 @@ fn pad_short_tail(survey: &Survey, walked: &mut Walked) -> bool {
     };
     let mut pad = vec![0; left];
     header.put(&mut pad);
-    close_record(
-        &mut pad,
-        0,
-        Seed::new(survey.superblock.store, walked.generation()),
-    );
+    close_record(&mut pad, 0, Seed::new(survey.superblock.store, walked.generation()));
     let mut page = std::mem::take(&mut walked.tail);
     page.extend_from_slice(&pad);
     walked.patched.insert(survey.geometry().page_of(walked.end), page);
@@ -345,12 +324,7 @@ fn catalog_of(
     let first = geometry.segment_of(survey.superblock.first);
     let last = geometry.segment_of(walked.end);
     let contiguous_to = (last + 1..)
-        .find(|segment| {
-            survey
-                .segments
-                .get(segment)
-                .is_none_or(|entry| entry.bytes < full)
-        })
+        .find(|segment| survey.segments.get(segment).is_none_or(|entry| entry.bytes < full))
         .expect("segments are finite");
     let mut segments = BTreeMap::new();
     let mut unused = Vec::new();
@@ -367,11 +341,7 @@ fn catalog_of(
     for &(slot, _) in unused.iter().filter(|&&(_, bytes)| bytes != full) {
         storage.remove(&segment_file_name(slot))?;
     }
-    let free = unused
-        .into_iter()
-        .filter(|&(_, bytes)| bytes == full)
-        .map(|(slot, _)| slot)
-        .collect();
+    let free = unused.into_iter().filter(|&(_, bytes)| bytes == full).map(|(slot, _)| slot).collect();
     let mut catalog = Catalog {
         superblock: survey.superblock,
         rules: options.rules,
@@ -379,12 +349,7 @@ fn catalog_of(
         free,
         free_segments_max: options.free_segments_max,
         next_slot: survey.next_slot(),
-        segment_serial: survey
-            .segments
-            .values()
-            .map(|entry| entry.serial)
-            .max()
-            .unwrap_or(0),
+        segment_serial: survey.segments.values().map(|entry| entry.serial).max().unwrap_or(0),
         lives: walked.lives.clone(),
     };
     for segment in first..=last {
@@ -399,11 +364,7 @@ fn extend_to(storage: &mut dyn Storage, file: &str, bytes: u64, full: u64) -> Re
     let mut at = bytes;
     while at < full {
         let chunk = CHUNK_BYTES.min(full - at);
-        storage.write(
-            file,
-            at,
-            &vec![0; usize::try_from(chunk).expect("a chunk is 1 MiB")],
-        )?;
+        storage.write(file, at, &vec![0; usize::try_from(chunk).expect("a chunk is 1 MiB")])?;
         at += chunk;
     }
     if bytes < full { storage.sync(file) } else { Ok(()) }
@@ -446,19 +407,13 @@ fn settle(
         let blocks_end = data_end.next_multiple_of(BLOCK_BYTES as usize);
         bytes[data_end..].fill(0);
         let place = geometry.place_of(Lsn(at));
-        let file = catalog
-            .file_of(place.segment)
-            .expect("every segment up to the end is prepared");
+        let file = catalog.file_of(place.segment).expect("every segment up to the end is prepared");
         storage.write(&file, place.offset, &bytes[from..blocks_end])?;
         at = end;
     }
     let (first, last) = (geometry.segment_of(Lsn(from)), geometry.segment_of(Lsn(to - 1)));
     for segment in first..=last {
-        storage.sync(
-            &catalog
-                .file_of(segment)
-                .expect("every segment up to the end is prepared"),
-        )?;
+        storage.sync(&catalog.file_of(segment).expect("every segment up to the end is prepared"))?;
     }
     Ok(())
 }

@@ -42,16 +42,7 @@ impl<'a> Reader<'a> {
         let (store, last) = (catalog.store(), catalog.generation());
         let acceptor = Acceptor::new(store, catalog.rules, catalog.generation_at(from), last);
         let window = Vec::new();
-        Self {
-            storage,
-            catalog,
-            acceptor,
-            at: from,
-            to,
-            own_kinds: false,
-            window,
-            window_start: from,
-        }
+        Self { storage, catalog, acceptor, at: from, to, own_kinds: false, window, window_start: from }
     }
 
     /// The same, and the journal's own records are yielded too.
@@ -109,11 +100,7 @@ impl<'a> Reader<'a> {
             self.at = lsn.plus(header.bytes() as u64);
             if self.own_kinds || !header.kind.is_own() {
                 let payload = window + RECORD_HEADER_BYTES;
-                let bytes = if header.kind.is_pad() {
-                    0
-                } else {
-                    header.payload_bytes as usize
-                };
+                let bytes = if header.kind.is_pad() { 0 } else { header.payload_bytes as usize };
                 return Ok(Some(Record {
                     lsn,
                     end: self.at,
@@ -145,14 +132,11 @@ impl<'a> Reader<'a> {
         let geometry = self.catalog.geometry();
         let place = geometry.place_of(lsn);
         let Some(file) = self.catalog.file_of(place.segment) else {
-            return Err(self.damaged(DamageKind::SegmentMissing {
-                segment: place.segment,
-            }));
+            return Err(self.damaged(DamageKind::SegmentMissing { segment: place.segment }));
         };
         let segment_left = geometry.segment_file_bytes() - place.offset;
         let wanted = segment_left.min(WINDOW_BYTES.max(bytes as u64));
-        self.window
-            .resize(usize::try_from(wanted).expect("a window is in memory"), 0);
+        self.window.resize(usize::try_from(wanted).expect("a window is in memory"), 0);
         self.window_start = lsn;
         match self.storage.read(&file, place.offset, &mut self.window) {
             Ok(()) => Ok(()),
@@ -169,12 +153,6 @@ impl<'a> Reader<'a> {
     fn damaged(&self, kind: DamageKind) -> ReadError {
         let place = self.catalog.geometry().place_of(self.at);
         let file = self.catalog.file_of(place.segment).unwrap_or_default();
-        ReadError::Damaged(Damage {
-            kind,
-            file,
-            offset: place.offset,
-            lsn: self.at,
-            watermark: self.to,
-        })
+        ReadError::Damaged(Damage { kind, file, offset: place.offset, lsn: self.at, watermark: self.to })
     }
 }

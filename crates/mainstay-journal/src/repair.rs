@@ -75,20 +75,13 @@ pub fn plan_repair(storage: &mut dyn Storage) -> Result<RepairPlan, OpenError> {
         Err(OpenError::NewerVersion { file, .. } | OpenError::ForeignStore { file, .. })
             if file != SUPERBLOCK_FILE =>
         {
-            return Ok(RepairPlan {
-                remedies: vec![Remedy::Quarantine { file }],
-            });
+            return Ok(RepairPlan { remedies: vec![Remedy::Quarantine { file }] });
         }
         Err(error) => return Err(error),
     };
     let walked = walk(storage, &survey, Rules::KEPT, &mut |_| {})?;
-    let cut = walked.damage.map(|damage| Remedy::Cut {
-        at: damage.lsn,
-        lost: damage.lsn..damage.watermark,
-    });
-    Ok(RepairPlan {
-        remedies: cut.into_iter().collect(),
-    })
+    let cut = walked.damage.map(|damage| Remedy::Cut { at: damage.lsn, lost: damage.lsn..damage.watermark });
+    Ok(RepairPlan { remedies: cut.into_iter().collect() })
 }
 
 /// Does what was agreed to, and nothing if that is no longer what is needed.
@@ -114,17 +107,12 @@ pub fn repair(storage: &mut dyn Storage, agreement: &Agreement) -> Result<Repair
                 let cut = Superblock {
                     serial: superblock.serial + 1,
                     watermark: superblock.watermark.min(*at),
-                    forgiven: Forgiven {
-                        generation: superblock.generation,
-                        lsn: *at,
-                    },
+                    forgiven: Forgiven { generation: superblock.generation, lsn: *at },
                     ..superblock
                 };
                 write_superblock_copies(storage, SUPERBLOCK_FILE, &cut)?;
             }
         }
     }
-    Ok(RepairReport {
-        applied: now.remedies,
-    })
+    Ok(RepairReport { applied: now.remedies })
 }

@@ -36,13 +36,8 @@ pub(crate) fn read_cells(control: &[u8]) -> Cells {
         .unwrap_or(Lsn::ZERO);
     let [lsn, attempts, check] = [0, 8, 16].map(|at| u64_at(control, ATTEMPT_CELL + at));
     let whole = check == attempt_check(lsn, attempts) && attempts > 0;
-    let attempt = u32::try_from(attempts)
-        .ok()
-        .filter(|_| whole)
-        .map(|attempts| Attempt {
-            lsn: Lsn(lsn),
-            attempts,
-        });
+    let attempt =
+        u32::try_from(attempts).ok().filter(|_| whole).map(|attempts| Attempt { lsn: Lsn(lsn), attempts });
     Cells { watermark, attempt }
 }
 
@@ -65,13 +60,7 @@ pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
 
 /// Writes the header that makes the ring this life's. Last of all, when cells and pages are in place.
 pub(crate) fn write_header(control: &mut [u8], store: StoreId, generation: Generation, geometry: Geometry) {
-    let header = FileHeader {
-        store,
-        serial: 0,
-        generation,
-        geometry,
-        fields: [0; 5],
-    };
+    let header = FileHeader { store, serial: 0, generation, geometry, fields: [0; 5] };
     control[..FILE_HEADER_BYTES].copy_from_slice(&header.encode(FileKind::Ring));
 }
 
@@ -83,35 +72,14 @@ mod tests {
     #[test]
     fn a_torn_cell_says_nothing_and_the_other_watermark_still_counts() {
         let mut control = [0; CONTROL_BYTES];
-        assert_eq!(
-            read_cells(&control),
-            Cells {
-                watermark: Lsn::ZERO,
-                attempt: None
-            }
-        );
+        assert_eq!(read_cells(&control), Cells { watermark: Lsn::ZERO, attempt: None });
         write_watermark(&mut control, 0, Lsn(640));
         write_watermark(&mut control, 1, Lsn(1280));
-        let attempt = Attempt {
-            lsn: Lsn(64),
-            attempts: 2,
-        };
+        let attempt = Attempt { lsn: Lsn(64), attempts: 2 };
         write_attempt(&mut control, Some(attempt));
-        assert_eq!(
-            read_cells(&control),
-            Cells {
-                watermark: Lsn(1280),
-                attempt: Some(attempt)
-            }
-        );
+        assert_eq!(read_cells(&control), Cells { watermark: Lsn(1280), attempt: Some(attempt) });
         control[WATERMARK_CELLS[1] + 1] ^= 1;
         control[ATTEMPT_CELL + 8] ^= 1;
-        assert_eq!(
-            read_cells(&control),
-            Cells {
-                watermark: Lsn(640),
-                attempt: None
-            }
-        );
+        assert_eq!(read_cells(&control), Cells { watermark: Lsn(640), attempt: None });
     }
 }

@@ -25,21 +25,11 @@ enum State {
 }
 
 impl Slot {
-    pub(crate) const FREE: Self = Self {
-        page: 0,
-        state: State::Free,
-        written: 0,
-        writing: None,
-    };
+    pub(crate) const FREE: Self = Self { page: 0, state: State::Free, written: 0, writing: None };
 
     /// Holds `page`, of which everything below `written` is durable already.
     pub(crate) fn opened(page: u64, written: usize) -> Self {
-        Self {
-            page,
-            state: State::Open,
-            written,
-            writing: None,
-        }
+        Self { page, state: State::Open, written, writing: None }
     }
 
     pub(crate) fn page(&self) -> u64 {

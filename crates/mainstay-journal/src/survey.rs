@@ -113,8 +113,7 @@ impl Survey {
     /// The highest watermark that is known before anything is walked over.
     pub(crate) fn watermark(&self) -> Lsn {
         let ring = self.ring_image().map_or(Lsn::ZERO, |image| {
-            self.superblock
-                .believe(image.cells.watermark, self.superblock.generation)
+            self.superblock.believe(image.cells.watermark, self.superblock.generation)
         });
         self.superblock.watermark.max(ring)
     }
@@ -122,15 +121,8 @@ impl Survey {
     /// One past the highest slot in use.
     pub(crate) fn next_slot(&self) -> u64 {
         let readable = self.segments.values().map(|entry| entry.slot);
-        let others = self
-            .unreadable
-            .iter()
-            .chain(&self.superseded)
-            .map(|entry| entry.slot);
-        readable
-            .chain(others)
-            .max()
-            .map_or(0, |slot| slot.saturating_add(1))
+        let others = self.unreadable.iter().chain(&self.superseded).map(|entry| entry.slot);
+        readable.chain(others).max().map_or(0, |slot| slot.saturating_add(1))
     }
 
     /// Fills `into` with the bytes of page `page` as its segment has them, zeroes where the file ends, and says whether
@@ -147,13 +139,7 @@ impl Survey {
             into.fill(0);
             return Ok(false);
         };
-        read_up_to(
-            storage,
-            &segment_file_name(entry.slot),
-            entry.bytes,
-            place.offset,
-            into,
-        )?;
+        read_up_to(storage, &segment_file_name(entry.slot), entry.bytes, place.offset, into)?;
         Ok(true)
     }
 }
@@ -166,9 +152,7 @@ pub(crate) fn read_up_to(
     offset: u64,
     into: &mut [u8],
 ) -> Result<(), StorageError> {
-    let there = usize::try_from(bytes.saturating_sub(offset))
-        .unwrap_or(usize::MAX)
-        .min(into.len());
+    let there = usize::try_from(bytes.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
     into[there..].fill(0);
     if there == 0 {
         return Ok(());
@@ -196,30 +180,19 @@ pub(crate) fn read_superblock(
         return Err(newer_version(&file.name, found));
     }
     let damaged = copies.len() < 2;
-    let latest = copies
-        .into_iter()
-        .max_by_key(|copy| copy.serial)
-        .ok_or(OpenError::SuperblockDamaged)?;
+    let latest = copies.into_iter().max_by_key(|copy| copy.serial).ok_or(OpenError::SuperblockDamaged)?;
     Ok((latest, damaged))
 }
 
 fn newer_version(file: &str, found: u32) -> OpenError {
-    OpenError::NewerVersion {
-        file: file.to_owned(),
-        found,
-        supported: crate::format::FORMAT_VERSION,
-    }
+    OpenError::NewerVersion { file: file.to_owned(), found, supported: crate::format::FORMAT_VERSION }
 }
 
 fn check_store(file: &str, expected: StoreId, found: StoreId) -> Result<(), OpenError> {
     if expected == found {
         return Ok(());
     }
-    Err(OpenError::ForeignStore {
-        file: file.to_owned(),
-        expected,
-        found,
-    })
+    Err(OpenError::ForeignStore { file: file.to_owned(), expected, found })
 }
 
 /// Looks at every file. Nothing if there is no superblock and no segment either.
@@ -261,13 +234,9 @@ pub(crate) fn survey_present(storage: &mut dyn Storage) -> Result<Survey, OpenEr
     }
     let files = storage.list()?;
     let unfinished = files.iter().any(|file| file.name == SUPERBLOCK_UNFINISHED_FILE);
-    let segment = files
-        .into_iter()
-        .find(|file| segment_file_slot(&file.name).is_some());
+    let segment = files.into_iter().find(|file| segment_file_slot(&file.name).is_some());
     Err(match segment {
-        Some(segment) if !unfinished => OpenError::SuperblockMissing {
-            segment_file: segment.name,
-        },
+        Some(segment) if !unfinished => OpenError::SuperblockMissing { segment_file: segment.name },
         _ => OpenError::NoJournal,
     })
 }
@@ -284,10 +253,7 @@ fn read_segment_header(
     let header = match FileHeader::decode(FileKind::Segment, &bytes) {
         Err(HeaderError::NewerVersion { found }) => return Err(newer_version(&file.name, found)),
         Err(HeaderError::Damaged) => {
-            survey.unreadable.push(UnreadableEntry {
-                slot,
-                bytes: file.bytes,
-            });
+            survey.unreadable.push(UnreadableEntry { slot, bytes: file.bytes });
             return Ok(());
         }
         Ok(header) => header,
@@ -295,31 +261,18 @@ fn read_segment_header(
     check_store(&file.name, survey.superblock.store, header.store)?;
     let segment = header.fields[0];
     if header.geometry != geometry || segment >= LSN_LIMIT / geometry.segment_bytes() {
-        survey.unreadable.push(UnreadableEntry {
-            slot,
-            bytes: file.bytes,
-        });
+        survey.unreadable.push(UnreadableEntry { slot, bytes: file.bytes });
         return Ok(());
     }
-    let entry = SegmentEntry {
-        slot,
-        bytes: file.bytes,
-        serial: header.serial,
-        generation: header.generation,
-    };
+    let entry =
+        SegmentEntry { slot, bytes: file.bytes, serial: header.serial, generation: header.generation };
     match survey.segments.get(&segment) {
         // Two preparations of one segment: the first one's sync failed and nothing was ever written behind its header.
         Some(present) if present.serial > entry.serial => {
-            survey.superseded.push(UnreadableEntry {
-                slot,
-                bytes: file.bytes,
-            });
+            survey.superseded.push(UnreadableEntry { slot, bytes: file.bytes });
         }
         Some(present) => {
-            survey.superseded.push(UnreadableEntry {
-                slot: present.slot,
-                bytes: present.bytes,
-            });
+            survey.superseded.push(UnreadableEntry { slot: present.slot, bytes: present.bytes });
             survey.segments.insert(segment, entry);
         }
         None => {
@@ -352,12 +305,7 @@ fn read_ring(
     }
     let mut pages = vec![0; geometry.page_bytes as usize * usize::from(geometry.pages)];
     read_up_to(storage, &file.name, file.bytes, CONTROL_BYTES as u64, &mut pages)?;
-    Ok(Ring::Present(RingImage {
-        cells,
-        geometry,
-        store: superblock.store,
-        pages,
-    }))
+    Ok(Ring::Present(RingImage { cells, geometry, store: superblock.store, pages }))
 }
 
 /// Whether `bytes`, at `offset` of its page, claims to be the record at `lsn`.

@@ -55,12 +55,8 @@ pub(crate) fn walk(
     let superblock = &survey.superblock;
     let geometry = survey.geometry();
     let page_bytes = geometry.page_bytes as usize;
-    let mut acceptor = Acceptor::new(
-        superblock.store,
-        rules,
-        superblock.first_generation,
-        superblock.generation,
-    );
+    let mut acceptor =
+        Acceptor::new(superblock.store, rules, superblock.first_generation, superblock.generation);
     let mut walked = Walked {
         end: superblock.first,
         lives: vec![(superblock.first, superblock.first_generation)],
@@ -80,10 +76,7 @@ pub(crate) fn walk(
         let page = geometry.page_of(walked.end);
         survey.read_page(storage, page, &mut bytes)?;
         let start = geometry.page_start(page);
-        let ring = survey
-            .ring_image()
-            .and_then(|ring| ring.page(page))
-            .map(|(bytes, _)| bytes);
+        let ring = survey.ring_image().and_then(|ring| ring.page(page)).map(|(bytes, _)| bytes);
         let mut offset = geometry.offset_in_page(walked.end);
         let mut patched = false;
         if offset == 0 {
@@ -157,11 +150,7 @@ pub(crate) fn walk(
             (false, false) => start.plus(offset as u64),
         };
         if !full {
-            walked.tail = if empty {
-                Vec::new()
-            } else {
-                bytes[..offset].to_vec()
-            };
+            walked.tail = if empty { Vec::new() } else { bytes[..offset].to_vec() };
         }
         if patched && !empty {
             walked.patched.insert(page, bytes.clone());
@@ -199,24 +188,10 @@ fn damage_at(survey: &Survey, lsn: Lsn, watermark: Lsn) -> Damage {
         }
         Some(entry) => (DamageKind::Record, segment_file_name(entry.slot)),
         None => {
-            let unreadable: Vec<String> = survey
-                .unreadable
-                .iter()
-                .map(|entry| segment_file_name(entry.slot))
-                .collect();
-            (
-                DamageKind::SegmentMissing {
-                    segment: place.segment,
-                },
-                unreadable.join(", "),
-            )
+            let unreadable: Vec<String> =
+                survey.unreadable.iter().map(|entry| segment_file_name(entry.slot)).collect();
+            (DamageKind::SegmentMissing { segment: place.segment }, unreadable.join(", "))
         }
     };
-    Damage {
-        kind,
-        file,
-        offset: place.offset,
-        lsn,
-        watermark,
-    }
+    Damage { kind, file, offset: place.offset, lsn, watermark }
 }
