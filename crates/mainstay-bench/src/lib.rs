@@ -1,1 +1,11 @@
-//! The benchmark bodies of the `mainstay bench` commands.
+//! The benchmark bodies behind `mainstay bench`: each measures our arm beside its floor, interleaved in one run, and says
+//! which of its targets hold.
+//!
+//! What this crate does not do: it is no test. Nothing fails here because a machine is slow.
+
+pub mod floor;
+pub mod journal;
+pub mod machine;
+pub mod report;
+pub mod scratch;
+pub mod system_calls;

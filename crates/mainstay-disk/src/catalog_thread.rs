@@ -23,19 +23,12 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub(crate) fn new(catalog: Catalog, storage: FileStorage, performer: Arc<Performer>) -> Self {
-        Self {
-            catalog: Mutex::new(catalog),
-            storage,
-            performer,
-        }
+        Self { catalog: Mutex::new(catalog), storage, performer }
     }
 
     /// What the catalog says now.
     pub(crate) fn catalog(&self) -> Catalog {
-        self.catalog
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens the newest prepared segments for writing, from `first` on.
@@ -55,10 +48,8 @@ impl Segments {
         let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         match *effect {
             DiskEffect::Prepare { segment } => {
-                let prepared = catalog
-                    .prepare(&mut storage, segment)
-                    .map_err(|error| error.failure)
-                    .and_then(|()| {
+                let prepared =
+                    catalog.prepare(&mut storage, segment).map_err(|error| error.failure).and_then(|()| {
                         let name = catalog.file_of(segment).expect("prepared just now");
                         self.performer.add_segment(segment, &name)
                     });
@@ -69,15 +60,12 @@ impl Segments {
             }
             DiskEffect::Trim { first } => {
                 let trimmed = catalog.trim(&mut storage, first);
-                self.performer
-                    .retain_segments(|segment| catalog.file_of(segment).is_some());
+                self.performer.retain_segments(|segment| catalog.file_of(segment).is_some());
                 match trimmed {
                     Ok(()) => DiskEvent::Trimmed { first },
                     Err(error) => {
                         tracing::warn!(%error, "trimming failed; it is asked for again with the next checkpoint");
-                        DiskEvent::TrimFailed {
-                            failure: error.failure,
-                        }
+                        DiskEvent::TrimFailed { failure: error.failure }
                     }
                 }
             }
@@ -97,17 +85,12 @@ impl CatalogThread {
     pub(crate) fn start(segments: &Arc<Segments>, completions: &Arc<Completions>) -> io::Result<Self> {
         let (queue, effects) = channel::<DiskEffect>();
         let (segments, completions) = (Arc::clone(segments), Arc::clone(completions));
-        let worker = thread::Builder::new()
-            .name("mainstay-segments".to_owned())
-            .spawn(move || {
-                for effect in effects {
-                    completions.push(segments.perform(&effect));
-                }
-            })?;
-        Ok(Self {
-            queue: Some(queue),
-            worker: Some(worker),
-        })
+        let worker = thread::Builder::new().name("mainstay-segments".to_owned()).spawn(move || {
+            for effect in effects {
+                completions.push(segments.perform(&effect));
+            }
+        })?;
+        Ok(Self { queue: Some(queue), worker: Some(worker) })
     }
 
     pub(crate) fn submit(&self, effect: DiskEffect) {

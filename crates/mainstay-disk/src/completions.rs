@@ -17,10 +17,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn push(&self, event: DiskEvent) {
-        self.ready
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event);
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.arrived.notify_all();
         // Cloned, so that a call which ends up replacing the callback does not wait for itself.
         let notify = self.notify.read().unwrap_or_else(PoisonError::into_inner).clone();

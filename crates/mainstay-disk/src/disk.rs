@@ -49,9 +49,7 @@ impl FromStr for Backend {
             "auto" => Ok(Self::Auto),
             "threads" => Ok(Self::Threads),
             "uring" => Ok(Self::Uring),
-            _ => Err(UnknownBackend {
-                given: given.to_owned(),
-            }),
+            _ => Err(UnknownBackend { given: given.to_owned() }),
         }
     }
 }
@@ -127,10 +125,7 @@ impl Disk {
     ///
     /// # Errors
     /// See [`DiskStartError`]; nothing was changed.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one caller, and a builder would only rename them"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "one caller, and a builder would only rename them")]
     pub(crate) fn start_with(
         backend: Backend,
         method: WriteMethod,
@@ -144,20 +139,13 @@ impl Disk {
         let performer = Arc::new(Performer::new(pages.mapping(), storage.clone(), method, lock));
         let segment = catalog.geometry().place_of(end).segment;
         let segments = Arc::new(Segments::new(catalog, storage.clone(), Arc::clone(&performer)));
-        segments
-            .open_from(segment)
-            .map_err(|failure| DiskStartError::Segment { failure })?;
+        segments.open_from(segment).map_err(|failure| DiskStartError::Segment { failure })?;
         let completions = Arc::new(Completions::default());
         let thread_error = |source| DiskStartError::Thread { source };
         let (background, backend, backend_reason) =
             start_background(backend, &performer, &completions).map_err(thread_error)?;
         let catalog_thread = CatalogThread::start(&segments, &completions).map_err(thread_error)?;
-        let chosen = Chosen {
-            backend,
-            backend_reason,
-            method,
-            method_reason,
-        };
+        let chosen = Chosen { backend, backend_reason, method, method_reason };
         tracing::info!(
             backend = ?chosen.backend,
             reason = %chosen.backend_reason,
@@ -165,14 +153,7 @@ impl Disk {
             method_reason = %chosen.method_reason,
             "disk started"
         );
-        Ok(Self {
-            background,
-            catalog_thread,
-            performer,
-            segments,
-            completions,
-            chosen,
-        })
+        Ok(Self { background, catalog_thread, performer, segments, completions, chosen })
     }
 
     /// What was chosen at the start, and why.
@@ -231,11 +212,7 @@ fn start_background(
     }
     match Uring::start(performer, completions) {
         Ok(uring) => {
-            let reason = if backend == Backend::Auto {
-                "the kernel has io_uring"
-            } else {
-                "asked for"
-            };
+            let reason = if backend == Backend::Auto { "the kernel has io_uring" } else { "asked for" };
             Ok((Background::Uring(uring), Backend::Uring, reason.to_owned()))
         }
         Err(error) => Ok((threads()?, Backend::Threads, format!("no io_uring here: {error}"))),

@@ -30,20 +30,13 @@ impl FileStorage {
     /// The files of `directory`, which exists.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
-        Self {
-            directory: Arc::new(directory.to_owned()),
-            unsynced: Arc::default(),
-            recorder: None,
-        }
+        Self { directory: Arc::new(directory.to_owned()), unsynced: Arc::default(), recorder: None }
     }
 
     /// The same files, with every change recorded.
     #[must_use]
     pub fn recorded(self, recorder: Recorder) -> Self {
-        Self {
-            recorder: Some(recorder),
-            ..self
-        }
+        Self { recorder: Some(recorder), ..self }
     }
 
     /// The directory.
@@ -105,10 +98,7 @@ impl FileStorage {
     }
 
     fn take_unsynced(&self, file: &str) -> Option<Arc<File>> {
-        self.unsynced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(file)
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner).remove(file)
     }
 }
 
@@ -126,10 +116,7 @@ impl Storage for FileStorage {
                 };
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if metadata.is_file() && name != LOCK_FILE {
-                    files.push(FileEntry {
-                        name,
-                        bytes: metadata.len(),
-                    });
+                    files.push(FileEntry { name, bytes: metadata.len() });
                 }
             }
             Ok(files)
@@ -157,15 +144,8 @@ impl Storage for FileStorage {
     }
 
     fn write(&mut self, file: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
-        let entry = Recorded::Write {
-            file,
-            offset,
-            bytes,
-            durable: false,
-        };
-        self.perform(Operation::Write, file, &entry, || {
-            self.writable(file)?.write_all_at(bytes, offset)
-        })
+        let entry = Recorded::Write { file, offset, bytes, durable: false };
+        self.perform(Operation::Write, file, &entry, || self.writable(file)?.write_all_at(bytes, offset))
     }
 
     fn sync(&mut self, file: &str) -> Result<(), StorageError> {
@@ -224,11 +204,7 @@ fn fault(operation: Operation, file: &str, error: &io::Error) -> StorageError {
     } else {
         failure_of(error)
     };
-    StorageError {
-        operation,
-        file: file.to_owned(),
-        failure,
-    }
+    StorageError { operation, file: file.to_owned(), failure }
 }
 
 #[cfg(test)]
@@ -253,13 +229,7 @@ mod tests {
         storage.read("segment", 4095, &mut bytes).unwrap();
         assert_eq!(&bytes, b"\0abc\0");
         let files = storage.list().unwrap();
-        assert_eq!(
-            files,
-            [FileEntry {
-                name: "segment".into(),
-                bytes: (3 << 20) + 3
-            }]
-        );
+        assert_eq!(files, [FileEntry { name: "segment".into(), bytes: (3 << 20) + 3 }]);
         let blocks = std::os::unix::fs::MetadataExt::blocks(&fs::metadata(storage.path("segment")).unwrap());
         assert!(blocks * 512 >= 3 << 20, "zeroes are written, not left as holes");
     }

@@ -75,10 +75,7 @@ impl DirectoryLock {
     /// [`LockError::Held`] when another process has it: at once when that process lives. A killed one may keep the lock
     /// for the moment in which the kernel finishes its last writes; that is waited for.
     pub fn acquire(directory: &Path, hint: &str) -> Result<Self, LockError> {
-        let io_error = |source| LockError::Io {
-            directory: directory.to_owned(),
-            source,
-        };
+        let io_error = |source| LockError::Io { directory: directory.to_owned(), source };
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -93,10 +90,7 @@ impl DirectoryLock {
                 Err(TryLockError::WouldBlock) => {
                     let holder = read_holder(&mut file).map_err(io_error)?;
                     if !holder.is_dead() || Instant::now() > deadline {
-                        return Err(LockError::Held {
-                            directory: directory.to_owned(),
-                            holder,
-                        });
+                        return Err(LockError::Held { directory: directory.to_owned(), holder });
                     }
                     thread::sleep(DEAD_HOLDER_POLL);
                 }
@@ -151,16 +145,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let first = DirectoryLock::acquire(directory.path(), "ledger on 127.0.0.1:8080").unwrap();
         let refused = DirectoryLock::acquire(directory.path(), "second").unwrap_err();
-        let LockError::Held { holder, .. } = &refused else {
-            panic!("unexpected {refused}")
-        };
+        let LockError::Held { holder, .. } = &refused else { panic!("unexpected {refused}") };
         assert_eq!(holder.pid, Some(std::process::id()));
         assert_eq!(holder.hint, "ledger on 127.0.0.1:8080");
-        assert!(
-            refused
-                .to_string()
-                .contains(&format!("process {}", std::process::id()))
-        );
+        assert!(refused.to_string().contains(&format!("process {}", std::process::id())));
         drop(first);
         DirectoryLock::acquire(directory.path(), "third").unwrap();
     }

@@ -173,9 +173,9 @@ impl Log {
             self.shared.submit(state);
         }
         match appended {
-            Err(AppendError::Stalled) => self.shared.append_when_free(guard, |state| {
-                state.journal.append(kind, instance, parts, &mut state.out)
-            }),
+            Err(AppendError::Stalled) => self
+                .shared
+                .append_when_free(guard, |state| state.journal.append(kind, instance, parts, &mut state.out)),
             appended => appended,
         }
     }
@@ -272,9 +272,9 @@ impl Log {
         let sealed = state.journal.seal(&mut state.out);
         self.shared.submit(state);
         let sealed = match sealed {
-            Err(AppendError::Stalled) => self
-                .shared
-                .append_when_free(guard, |state| state.journal.seal(&mut state.out)),
+            Err(AppendError::Stalled) => {
+                self.shared.append_when_free(guard, |state| state.journal.seal(&mut state.out))
+            }
             sealed => {
                 drop(guard);
                 sealed
@@ -370,11 +370,7 @@ impl Shared {
                 state = self.lead(state);
                 continue;
             }
-            let round = if end <= state.target {
-                state.round
-            } else {
-                state.round + 1
-            };
+            let round = if end <= state.target { state.round } else { state.round + 1 };
             let parity = usize::from(round % 2 == 1);
             state.sleepers[parity] = true;
             let seen = self.rounds[parity].look();

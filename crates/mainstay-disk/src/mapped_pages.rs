@@ -32,10 +32,7 @@ impl Mapping {
     /// When the range is not inside one slot: the caller would read foreign memory.
     pub(crate) fn address(&self, slot: usize, from: u32, to: u32) -> *const u8 {
         let (from, to) = (from as usize, to as usize);
-        assert!(
-            from <= to && to <= self.page_bytes,
-            "a write lies within one page"
-        );
+        assert!(from <= to && to <= self.page_bytes, "a write lies within one page");
         let start = CONTROL_BYTES + slot * self.page_bytes + from;
         assert!(start + (to - from) <= self.bytes, "a write lies within the ring");
         // SAFETY: `start` is inside the mapping, as asserted.
@@ -87,16 +84,10 @@ impl MappedPages {
             file: file.to_owned(),
             failure: failure_of(&error),
         };
-        let handle = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(storage.path(file))
-            .map_err(fault)?;
+        let handle = OpenOptions::new().read(true).write(true).open(storage.path(file)).map_err(fault)?;
         reserve(&handle, bytes).map_err(fault)?;
         let mapping = map(&handle, bytes, page_bytes).map_err(fault)?;
-        Ok(Self {
-            mapping: Arc::new(mapping),
-        })
+        Ok(Self { mapping: Arc::new(mapping) })
     }
 
     /// A handle by which disk threads find the bytes to write.
@@ -105,20 +96,14 @@ impl MappedPages {
     }
 
     fn bytes(&self, start: usize, length: usize) -> &[u8] {
-        assert!(
-            start + length <= self.mapping.bytes,
-            "a slot lies within the ring"
-        );
+        assert!(start + length <= self.mapping.bytes, "a slot lies within the ring");
         // SAFETY: the range is inside the mapping, whose blocks are reserved; only this object hands out references to
         // its bytes, under the usual borrow rules.
         unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().add(start), length) }
     }
 
     fn bytes_mut(&mut self, start: usize, length: usize) -> &mut [u8] {
-        assert!(
-            start + length <= self.mapping.bytes,
-            "a slot lies within the ring"
-        );
+        assert!(start + length <= self.mapping.bytes, "a slot lies within the ring");
         // SAFETY: as in `bytes`, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr().add(start), length) }
     }
@@ -126,17 +111,11 @@ impl MappedPages {
 
 impl PageMemory for MappedPages {
     fn page(&self, slot: usize) -> &[u8] {
-        self.bytes(
-            CONTROL_BYTES + slot * self.mapping.page_bytes,
-            self.mapping.page_bytes,
-        )
+        self.bytes(CONTROL_BYTES + slot * self.mapping.page_bytes, self.mapping.page_bytes)
     }
 
     fn page_mut(&mut self, slot: usize) -> &mut [u8] {
-        self.bytes_mut(
-            CONTROL_BYTES + slot * self.mapping.page_bytes,
-            self.mapping.page_bytes,
-        )
+        self.bytes_mut(CONTROL_BYTES + slot * self.mapping.page_bytes, self.mapping.page_bytes)
     }
 
     fn control(&self) -> &[u8] {
@@ -181,11 +160,7 @@ fn map(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Mapping> {
     // Kernels before 5.14 do not know this advice; appends then fault once per page of memory, which costs time only.
     // SAFETY: the range is the mapping just made.
     unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
-    Ok(Mapping {
-        base,
-        bytes,
-        page_bytes,
-    })
+    Ok(Mapping { base, bytes, page_bytes })
 }
 
 #[cfg(test)]
@@ -213,10 +188,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let mut storage = FileStorage::new(directory.path());
-        File::create(storage.path("ring"))
-            .unwrap()
-            .set_len(4096 + 8192)
-            .unwrap();
+        File::create(storage.path("ring")).unwrap().set_len(4096 + 8192).unwrap();
         let ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
         assert!(std::fs::metadata(storage.path("ring")).unwrap().blocks() * 512 >= 4096 + 8192);
         drop(ring);

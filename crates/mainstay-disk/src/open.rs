@@ -134,39 +134,19 @@ pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskErr
     }
     let mut journal_options = options.journal;
     if journal_options.new_store == StoreId([0; 16]) {
-        let directory_error = |source| OpenDiskError::Directory {
-            directory: directory.to_owned(),
-            source,
-        };
+        let directory_error = |source| OpenDiskError::Directory { directory: directory.to_owned(), source };
         journal_options.new_store = draw_store_id().map_err(directory_error)?;
     }
-    let opened = mainstay_journal::open::open(&mut storage, &journal_options).map_err(|source| {
-        OpenDiskError::Journal {
-            directory: directory.to_owned(),
-            source,
-        }
-    })?;
+    let opened = mainstay_journal::open::open(&mut storage, &journal_options)
+        .map_err(|source| OpenDiskError::Journal { directory: directory.to_owned(), source })?;
     let geometry = opened.report.geometry;
-    let pages = MappedPages::open(&mut storage, RING_FILE, geometry.page_bytes, geometry.pages).map_err(
-        |source| OpenDiskError::Ring {
-            directory: directory.to_owned(),
-            source,
-        },
-    )?;
+    let pages = MappedPages::open(&mut storage, RING_FILE, geometry.page_bytes, geometry.pages)
+        .map_err(|source| OpenDiskError::Ring { directory: directory.to_owned(), source })?;
     let end = opened.report.end;
-    let disk = Disk::start(options.backend, &storage, opened.catalog, &pages, end, Some(lock)).map_err(
-        |source| OpenDiskError::Disk {
-            directory: directory.to_owned(),
-            source,
-        },
-    )?;
+    let disk = Disk::start(options.backend, &storage, opened.catalog, &pages, end, Some(lock))
+        .map_err(|source| OpenDiskError::Disk { directory: directory.to_owned(), source })?;
     let journal = Journal::start(opened.resume, pages);
-    Ok(OpenDisk {
-        journal,
-        disk,
-        storage,
-        report: opened.report,
-    })
+    Ok(OpenDisk { journal, disk, storage, report: opened.report })
 }
 
 /// A new directory's own name must survive a power loss too.
@@ -175,16 +155,11 @@ fn make_directory(directory: &Path, create: bool) -> Result<(), OpenDiskError> {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => {
-            return Err(OpenDiskError::Directory {
-                directory: directory.to_owned(),
-                source,
-            });
+            return Err(OpenDiskError::Directory { directory: directory.to_owned(), source });
         }
     }
     if !create {
-        return Err(OpenDiskError::NoDirectory {
-            directory: directory.to_owned(),
-        });
+        return Err(OpenDiskError::NoDirectory { directory: directory.to_owned() });
     }
     let missing: Vec<_> = directory
         .ancestors()
@@ -199,24 +174,14 @@ fn make_directory(directory: &Path, create: bool) -> Result<(), OpenDiskError> {
         }
         Ok(())
     };
-    make().map_err(|source| OpenDiskError::Directory {
-        directory: directory.to_owned(),
-        source,
-    })
+    make().map_err(|source| OpenDiskError::Directory { directory: directory.to_owned(), source })
 }
 
 fn refuse_foreign_files(directory: &Path) -> Result<(), OpenDiskError> {
-    let directory_error = |source| OpenDiskError::Directory {
-        directory: directory.to_owned(),
-        source,
-    };
+    let directory_error = |source| OpenDiskError::Directory { directory: directory.to_owned(), source };
     let mut foreign = None;
     for entry in fs::read_dir(directory).map_err(directory_error)? {
-        let name = entry
-            .map_err(directory_error)?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
+        let name = entry.map_err(directory_error)?.file_name().to_string_lossy().into_owned();
         if name == SUPERBLOCK_FILE {
             return Ok(());
         }
@@ -225,10 +190,7 @@ fn refuse_foreign_files(directory: &Path) -> Result<(), OpenDiskError> {
         }
     }
     match foreign {
-        Some(file) => Err(OpenDiskError::ForeignFiles {
-            directory: directory.to_owned(),
-            file,
-        }),
+        Some(file) => Err(OpenDiskError::ForeignFiles { directory: directory.to_owned(), file }),
         None => Ok(()),
     }
 }

@@ -60,13 +60,7 @@ impl Performer {
         method: WriteMethod,
         lock: Option<DirectoryLock>,
     ) -> Self {
-        Self {
-            mapping,
-            storage,
-            method,
-            files: RwLock::default(),
-            lock,
-        }
+        Self { mapping, storage, method, files: RwLock::default(), lock }
     }
 
     pub(crate) fn lock(&self) -> Option<&DirectoryLock> {
@@ -88,34 +82,19 @@ impl Performer {
         if self.method == WriteMethod::Direct {
             options.custom_flags(libc::O_DIRECT);
         }
-        let file = options
-            .open(self.storage.path(name))
-            .map_err(|error| failure_of(&error))?;
-        let entry = Arc::new(SegmentFile {
-            name: name.to_owned(),
-            file,
-        });
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(segment, entry);
+        let file = options.open(self.storage.path(name)).map_err(|error| failure_of(&error))?;
+        let entry = Arc::new(SegmentFile { name: name.to_owned(), file });
+        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(segment, entry);
         Ok(())
     }
 
     /// Closes the files of segments that `is_kept` does not want.
     pub(crate) fn retain_segments(&self, is_kept: impl Fn(u64) -> bool) {
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|&segment, _| is_kept(segment));
+        self.files.write().unwrap_or_else(PoisonError::into_inner).retain(|&segment, _| is_kept(segment));
     }
 
     pub(crate) fn segment(&self, segment: u64) -> Option<Arc<SegmentFile>> {
-        self.files
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&segment)
-            .cloned()
+        self.files.read().unwrap_or_else(PoisonError::into_inner).get(&segment).cloned()
     }
 
     /// Performs a write or a sync; the outcome is the event.
@@ -124,19 +103,12 @@ impl Performer {
     /// On a `Prepare` or a `Trim`: those change the catalog, which is not here.
     pub(crate) fn perform(&self, effect: &DiskEffect) -> DiskEvent {
         let (ticket, outcome) = match *effect {
-            DiskEffect::Write {
-                ticket,
-                slot,
-                from,
-                to,
-                place,
-                durable,
-            } => (ticket, self.write(slot, from, to, place, durable)),
-            DiskEffect::Sync {
-                ticket,
-                first_segment,
-                last_segment,
-            } => (ticket, self.sync(first_segment, last_segment)),
+            DiskEffect::Write { ticket, slot, from, to, place, durable } => {
+                (ticket, self.write(slot, from, to, place, durable))
+            }
+            DiskEffect::Sync { ticket, first_segment, last_segment } => {
+                (ticket, self.sync(first_segment, last_segment))
+            }
             DiskEffect::Prepare { .. } | DiskEffect::Trim { .. } => unreachable!("the catalog's duty"),
         };
         completion(ticket, outcome)
@@ -181,28 +153,16 @@ impl Performer {
         let address = self.mapping.address(slot, from, to);
         let length = (to - from) as usize;
         if self.recorder().is_none() {
-            return Source {
-                address,
-                length,
-                _copy: None,
-            };
+            return Source { address, length, _copy: None };
         }
-        let block = Block {
-            _bytes: [0; BLOCK_BYTES as usize],
-        };
-        let mut copy = Copied {
-            bytes: vec![block; length.div_ceil(BLOCK_BYTES as usize)],
-        };
+        let block = Block { _bytes: [0; BLOCK_BYTES as usize] };
+        let mut copy = Copied { bytes: vec![block; length.div_ceil(BLOCK_BYTES as usize)] };
         let into = copy.bytes.as_mut_ptr().cast::<u8>();
         for at in 0..length {
             // SAFETY: both ranges are `length` long; volatile, because the journal may be writing the source.
             unsafe { into.add(at).write(address.add(at).read_volatile()) };
         }
-        Source {
-            address: into,
-            length,
-            _copy: Some(copy),
-        }
+        Source { address: into, length, _copy: Some(copy) }
     }
 
     pub(crate) fn begin_write(
@@ -215,12 +175,7 @@ impl Performer {
         let recorder = self.recorder()?;
         // SAFETY: with a recorder the source is a copy that nobody changes.
         let bytes = unsafe { std::slice::from_raw_parts(source.address, source.length) };
-        let entry = Recorded::Write {
-            file: &segment.name,
-            offset: place.offset,
-            bytes,
-            durable,
-        };
+        let entry = Recorded::Write { file: &segment.name, offset: place.offset, bytes, durable };
         Some(recorder.begin(&entry))
     }
 

@@ -44,11 +44,7 @@ impl RecordOptions {
     /// Records into `path`.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-            unseen: vec!["ring".to_owned()],
-            skip_syncs: 0..0,
-        }
+        Self { path: path.to_owned(), unseen: vec!["ring".to_owned()], skip_syncs: 0..0 }
     }
 }
 
@@ -74,26 +70,11 @@ pub enum RecordError {
 /// A change about to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Recorded<'a> {
-    Create {
-        file: &'a str,
-        bytes: u64,
-    },
-    Write {
-        file: &'a str,
-        offset: u64,
-        bytes: &'a [u8],
-        durable: bool,
-    },
-    Sync {
-        file: &'a str,
-    },
-    Rename {
-        from: &'a str,
-        to: &'a str,
-    },
-    Remove {
-        file: &'a str,
-    },
+    Create { file: &'a str, bytes: u64 },
+    Write { file: &'a str, offset: u64, bytes: &'a [u8], durable: bool },
+    Sync { file: &'a str },
+    Rename { from: &'a str, to: &'a str },
+    Remove { file: &'a str },
     SyncDirectory,
 }
 
@@ -123,21 +104,14 @@ impl Recorder {
     /// # Errors
     /// See [`RecordError`].
     pub fn start(storage: &mut FileStorage, options: &RecordOptions) -> Result<Self, RecordError> {
-        let io_error = |source| RecordError::Io {
-            path: options.path.clone(),
-            source,
-        };
+        let io_error = |source| RecordError::Io { path: options.path.clone(), source };
         let in_doubt = match std::fs::metadata(&options.path) {
             Ok(metadata) if metadata.len() > 0 => Some(changes_in_doubt(&options.path)?),
             Ok(_) => None,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(error)),
         };
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&options.path)
-            .map_err(io_error)?;
+        let mut file = OpenOptions::new().append(true).create(true).open(&options.path).map_err(io_error)?;
         let ticket_next = match &in_doubt {
             Some(doubt) => {
                 // A last entry cut short by kill -9 goes: what follows it would not parse.
@@ -157,11 +131,8 @@ impl Recorder {
                 skip_syncs: options.skip_syncs.clone(),
             }),
         };
-        let files: Vec<_> = storage
-            .list()?
-            .into_iter()
-            .filter(|file| !options.unseen.contains(&file.name))
-            .collect();
+        let files: Vec<_> =
+            storage.list()?.into_iter().filter(|file| !options.unseen.contains(&file.name)).collect();
         recorder.append(&life(&files));
         match in_doubt {
             None => {
@@ -256,31 +227,19 @@ fn changes_in_doubt(path: &Path) -> Result<InDoubt, RecordingError> {
     while let Some(entry) = recording.next_entry()? {
         match entry {
             Entry::Life { .. } => open.clear(),
-            Entry::Write {
-                ticket,
-                file,
-                offset,
-                bytes,
-                ..
-            } => {
-                ticket_next = ticket + 1;
+            Entry::Write { ticket, file, offset, bytes, .. } => {
+                ticket_next = ticket_next.max(ticket + 1);
                 open.insert(ticket, (file, offset, bytes.len() as u64));
             }
             Entry::Done { ticket, done: true } => {
                 open.remove(&ticket);
             }
             other => {
-                ticket_next = other
-                    .ticket()
-                    .map_or(ticket_next, |ticket| ticket_next.max(ticket + 1));
+                ticket_next = other.ticket().map_or(ticket_next, |ticket| ticket_next.max(ticket + 1));
             }
         }
     }
-    Ok(InDoubt {
-        valid_bytes: recording.position(),
-        ticket_next,
-        writes: open.into_values().collect(),
-    })
+    Ok(InDoubt { valid_bytes: recording.position(), ticket_next, writes: open.into_values().collect() })
 }
 
 fn life(files: &[FileEntry]) -> Vec<u8> {
@@ -315,12 +274,7 @@ fn change_body(ticket: u64, change: &Recorded<'_>) -> Vec<u8> {
             body.extend_from_slice(&bytes.to_le_bytes());
             body
         }
-        Recorded::Write {
-            file,
-            offset,
-            bytes,
-            durable,
-        } => {
+        Recorded::Write { file, offset, bytes, durable } => {
             let mut body = begin(kind::WRITE);
             put_name(&mut body, file);
             body.extend_from_slice(&offset.to_le_bytes());

@@ -165,31 +165,19 @@ impl Recording {
     /// # Errors
     /// [`RecordingError::Foreign`] when it is something else.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        let io_error = |source| RecordingError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io_error = |source| RecordingError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io_error)?;
         let bytes = file.metadata().map_err(io_error)?.len();
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut header = [0; HEADER.len()];
         if bytes < HEADER.len() as u64 {
-            return Err(RecordingError::Foreign {
-                path: path.to_owned(),
-            });
+            return Err(RecordingError::Foreign { path: path.to_owned() });
         }
         reader.read_exact(&mut header).map_err(io_error)?;
         if header != HEADER {
-            return Err(RecordingError::Foreign {
-                path: path.to_owned(),
-            });
+            return Err(RecordingError::Foreign { path: path.to_owned() });
         }
-        Ok(Self {
-            path: path.to_owned(),
-            reader,
-            bytes,
-            position: HEADER.len() as u64,
-        })
+        Ok(Self { path: path.to_owned(), reader, bytes, position: HEADER.len() as u64 })
     }
 
     /// Where the next entry begins, in bytes; after the last one, where the valid part ends.
@@ -203,10 +191,7 @@ impl Recording {
     /// # Errors
     /// [`RecordingError::Damaged`] when an entry in the middle does not parse.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, RecordingError> {
-        let io_error = |source| RecordingError::Io {
-            path: self.path.clone(),
-            source,
-        };
+        let io_error = |source| RecordingError::Io { path: self.path.clone(), source };
         let left = self.bytes - self.position;
         if left < 8 {
             return Ok(None);
@@ -219,10 +204,7 @@ impl Recording {
         if u64::from(length) > left - 8 {
             return Ok(None);
         }
-        let damaged = || RecordingError::Damaged {
-            path: self.path.clone(),
-            offset: self.position,
-        };
+        let damaged = || RecordingError::Damaged { path: self.path.clone(), offset: self.position };
         if length > ENTRY_BYTES_MAX {
             return Err(damaged());
         }
@@ -244,29 +226,13 @@ fn decode(body: &[u8]) -> Option<Entry> {
         kind::LIFE => {
             let count = fields.u32()?;
             let files = (0..count)
-                .map(|_| {
-                    Some(FileEntry {
-                        name: fields.name()?,
-                        bytes: fields.u64()?,
-                    })
-                })
+                .map(|_| Some(FileEntry { name: fields.name()?, bytes: fields.u64()? }))
                 .collect::<Option<_>>()?;
             Entry::Life { files }
         }
-        kind::WHOLE_FILE => Entry::WholeFile {
-            file: fields.name()?,
-            bytes: fields.bytes()?,
-        },
-        kind::FOUND => Entry::Found {
-            file: fields.name()?,
-            offset: fields.u64()?,
-            bytes: fields.bytes()?,
-        },
-        kind::CREATE => Entry::Create {
-            ticket: fields.u64()?,
-            file: fields.name()?,
-            bytes: fields.u64()?,
-        },
+        kind::WHOLE_FILE => Entry::WholeFile { file: fields.name()?, bytes: fields.bytes()? },
+        kind::FOUND => Entry::Found { file: fields.name()?, offset: fields.u64()?, bytes: fields.bytes()? },
+        kind::CREATE => Entry::Create { ticket: fields.u64()?, file: fields.name()?, bytes: fields.u64()? },
         kind::WRITE => Entry::Write {
             ticket: fields.u64()?,
             file: fields.name()?,
@@ -274,26 +240,11 @@ fn decode(body: &[u8]) -> Option<Entry> {
             durable: fields.bool()?,
             bytes: fields.bytes()?,
         },
-        kind::SYNC => Entry::Sync {
-            ticket: fields.u64()?,
-            file: fields.name()?,
-        },
-        kind::RENAME => Entry::Rename {
-            ticket: fields.u64()?,
-            from: fields.name()?,
-            to: fields.name()?,
-        },
-        kind::REMOVE => Entry::Remove {
-            ticket: fields.u64()?,
-            file: fields.name()?,
-        },
-        kind::SYNC_DIRECTORY => Entry::SyncDirectory {
-            ticket: fields.u64()?,
-        },
-        kind::DONE => Entry::Done {
-            ticket: fields.u64()?,
-            done: fields.bool()?,
-        },
+        kind::SYNC => Entry::Sync { ticket: fields.u64()?, file: fields.name()? },
+        kind::RENAME => Entry::Rename { ticket: fields.u64()?, from: fields.name()?, to: fields.name()? },
+        kind::REMOVE => Entry::Remove { ticket: fields.u64()?, file: fields.name()? },
+        kind::SYNC_DIRECTORY => Entry::SyncDirectory { ticket: fields.u64()? },
+        kind::DONE => Entry::Done { ticket: fields.u64()?, done: fields.bool()? },
         kind::ACKNOWLEDGED => Entry::Acknowledged { tag: fields.bytes()? },
         _ => return None,
     };
@@ -384,79 +335,25 @@ mod tests {
             durable: true,
         });
         storage.write("renamed", 4, b"12").unwrap();
-        let file = |name: &str, bytes| FileEntry {
-            name: name.into(),
-            bytes,
-        };
+        let file = |name: &str, bytes| FileEntry { name: name.into(), bytes };
         let first_life = vec![
-            Entry::Life {
-                files: vec![file("before", 4)],
-            },
-            Entry::WholeFile {
-                file: "before".into(),
-                bytes: vec![0; 4],
-            },
-            Entry::Create {
-                ticket: 0,
-                file: "new".into(),
-                bytes: 16,
-            },
-            Entry::Done {
-                ticket: 0,
-                done: true,
-            },
-            Entry::Write {
-                ticket: 1,
-                file: "new".into(),
-                offset: 2,
-                durable: false,
-                bytes: b"xy".into(),
-            },
-            Entry::Done {
-                ticket: 1,
-                done: true,
-            },
-            Entry::Sync {
-                ticket: 2,
-                file: "new".into(),
-            },
-            Entry::Done {
-                ticket: 2,
-                done: true,
-            },
-            Entry::Rename {
-                ticket: 3,
-                from: "new".into(),
-                to: "renamed".into(),
-            },
-            Entry::Done {
-                ticket: 3,
-                done: true,
-            },
+            Entry::Life { files: vec![file("before", 4)] },
+            Entry::WholeFile { file: "before".into(), bytes: vec![0; 4] },
+            Entry::Create { ticket: 0, file: "new".into(), bytes: 16 },
+            Entry::Done { ticket: 0, done: true },
+            Entry::Write { ticket: 1, file: "new".into(), offset: 2, durable: false, bytes: b"xy".into() },
+            Entry::Done { ticket: 1, done: true },
+            Entry::Sync { ticket: 2, file: "new".into() },
+            Entry::Done { ticket: 2, done: true },
+            Entry::Rename { ticket: 3, from: "new".into(), to: "renamed".into() },
+            Entry::Done { ticket: 3, done: true },
             Entry::SyncDirectory { ticket: 4 },
-            Entry::Done {
-                ticket: 4,
-                done: true,
-            },
-            Entry::Acknowledged {
-                tag: b"request 1".into(),
-            },
-            Entry::Remove {
-                ticket: 5,
-                file: "before".into(),
-            },
-            Entry::Done {
-                ticket: 5,
-                done: true,
-            },
-            Entry::Remove {
-                ticket: 6,
-                file: "before".into(),
-            },
-            Entry::Done {
-                ticket: 6,
-                done: false,
-            },
+            Entry::Done { ticket: 4, done: true },
+            Entry::Acknowledged { tag: b"request 1".into() },
+            Entry::Remove { ticket: 5, file: "before".into() },
+            Entry::Done { ticket: 5, done: true },
+            Entry::Remove { ticket: 6, file: "before".into() },
+            Entry::Done { ticket: 6, done: false },
             Entry::Write {
                 ticket: 7,
                 file: "renamed".into(),
@@ -474,17 +371,9 @@ mod tests {
         let recorder = Recorder::start(&mut storage, &RecordOptions::new(&path)).unwrap();
         recorder.acknowledged(b"request 2");
         let second_life = [
-            Entry::Life {
-                files: vec![file("renamed", 16)],
-            },
-            Entry::Found {
-                file: "renamed".into(),
-                offset: 4,
-                bytes: b"12\0\0".into(),
-            },
-            Entry::Acknowledged {
-                tag: b"request 2".into(),
-            },
+            Entry::Life { files: vec![file("renamed", 16)] },
+            Entry::Found { file: "renamed".into(), offset: 4, bytes: b"12\0\0".into() },
+            Entry::Acknowledged { tag: b"request 2".into() },
         ];
         assert_eq!(entries(&path)[first_life.len()..], second_life);
     }

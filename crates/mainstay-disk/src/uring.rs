@@ -52,11 +52,9 @@ impl Uring {
         let ring = IoUring::builder().setup_clamp().build(RING_ENTRIES)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        for (code, name) in [
-            (opcode::Write::CODE, "write"),
-            (opcode::Fsync::CODE, "fsync"),
-            (opcode::Read::CODE, "read"),
-        ] {
+        for (code, name) in
+            [(opcode::Write::CODE, "write"), (opcode::Fsync::CODE, "fsync"), (opcode::Read::CODE, "read")]
+        {
             if !probe.is_supported(code) {
                 return Err(io::Error::other(format!("io_uring without {name}")));
             }
@@ -73,10 +71,7 @@ impl Uring {
         }
         // SAFETY: a descriptor just made and owned by nobody else.
         let wake = unsafe { File::from_raw_fd(descriptor) };
-        let inbox = Arc::new(Inbox {
-            waiting: Mutex::default(),
-            wake,
-        });
+        let inbox = Arc::new(Inbox { waiting: Mutex::default(), wake });
         let mut driver = Driver {
             ring,
             inbox: Arc::clone(&inbox),
@@ -86,22 +81,12 @@ impl Uring {
             next: 0,
             wake_count: Box::new(0),
         };
-        let worker = thread::Builder::new()
-            .name("mainstay-uring".to_owned())
-            .spawn(move || driver.run())?;
-        Ok(Self {
-            inbox,
-            worker: Some(worker),
-        })
+        let worker = thread::Builder::new().name("mainstay-uring".to_owned()).spawn(move || driver.run())?;
+        Ok(Self { inbox, worker: Some(worker) })
     }
 
     pub(crate) fn submit(&self, effect: DiskEffect) {
-        self.inbox
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .effects
-            .push_back(effect);
+        self.inbox.waiting.lock().unwrap_or_else(PoisonError::into_inner).effects.push_back(effect);
         self.inbox.ring_bell();
     }
 }
@@ -109,11 +94,7 @@ impl Uring {
 impl Drop for Uring {
     /// Finishes what was submitted, as the thread backend does.
     fn drop(&mut self) {
-        self.inbox
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stop = true;
+        self.inbox.waiting.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.inbox.ring_bell();
         join_unless_self(self.worker.take().expect("dropped once"));
     }
@@ -121,9 +102,7 @@ impl Drop for Uring {
 
 impl Inbox {
     fn ring_bell(&self) {
-        (&self.wake)
-            .write_all(&1_u64.to_ne_bytes())
-            .expect("an eventfd counts to 2^64");
+        (&self.wake).write_all(&1_u64.to_ne_bytes()).expect("an eventfd counts to 2^64");
     }
 }
 
@@ -160,17 +139,11 @@ impl Driver {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)
-                    ) => {}
+                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
                 Err(error) => panic!("io_uring_enter on a ring of our own: {error}"),
             }
-            let arrived: Vec<_> = self
-                .ring
-                .completion()
-                .map(|entry| (entry.user_data(), entry.result()))
-                .collect();
+            let arrived: Vec<_> =
+                self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
             for (name, result) in arrived {
                 if name != WAKE {
                     self.landed(name, result);
@@ -197,14 +170,7 @@ impl Driver {
 
     fn take_off(&mut self, effect: DiskEffect) {
         match effect {
-            DiskEffect::Write {
-                ticket,
-                slot,
-                from,
-                to,
-                place,
-                durable,
-            } => {
+            DiskEffect::Write { ticket, slot, from, to, place, durable } => {
                 let Some(segment) = self.performer.segment(place.segment) else {
                     return self.completions.push(self.performer.perform(&effect));
                 };
@@ -231,11 +197,7 @@ impl Driver {
                     },
                 );
             }
-            DiskEffect::Sync {
-                ticket,
-                first_segment,
-                last_segment,
-            } => {
+            DiskEffect::Sync { ticket, first_segment, last_segment } => {
                 if self.performer.skips_sync() {
                     return self.completions.push(DiskEvent::Done { ticket });
                 }
@@ -284,10 +246,7 @@ impl Driver {
             // A full ring only has to be handed over; requests do not wait for each other.
             if let Err(error) = self.ring.submit() {
                 assert!(
-                    matches!(
-                        error.raw_os_error(),
-                        Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)
-                    ),
+                    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)),
                     "io_uring_enter on a ring of our own: {error}"
                 );
             }
@@ -309,9 +268,7 @@ impl Driver {
             if let Some((first, last)) = flying.remaining {
                 return self.sync(flying.effect, flying.ticket, first, last);
             }
-            return self.completions.push(DiskEvent::Done {
-                ticket: flying.ticket,
-            });
+            return self.completions.push(DiskEvent::Done { ticket: flying.ticket });
         }
         self.performer.end(flying.recorded, false);
         let is_sync = flying.length == 0;
@@ -321,10 +278,7 @@ impl Driver {
             Ok(_) => self.performer.perform(&flying.effect),
             Err(_)
                 if !is_sync
-                    && matches!(
-                        -result,
-                        libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP | libc::EINVAL
-                    ) =>
+                    && matches!(-result, libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP | libc::EINVAL) =>
             {
                 self.performer.perform(&flying.effect)
             }
@@ -335,7 +289,5 @@ impl Driver {
 }
 
 fn fsync(segment: &SegmentFile) -> squeue::Entry {
-    opcode::Fsync::new(types::Fd(segment.file.as_raw_fd()))
-        .flags(types::FsyncFlags::DATASYNC)
-        .build()
+    opcode::Fsync::new(types::Fd(segment.file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build()
 }

@@ -33,16 +33,10 @@ struct Waiting {
 impl WorkerThreads {
     pub(crate) fn start(performer: &Arc<Performer>, completions: &Arc<Completions>) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let mut threads = Self {
-            queue,
-            workers: Vec::new(),
-        };
+        let mut threads = Self { queue, workers: Vec::new() };
         for number in 0..WORKERS {
-            let (queue, performer, completions) = (
-                Arc::clone(&threads.queue),
-                Arc::clone(performer),
-                Arc::clone(completions),
-            );
+            let (queue, performer, completions) =
+                (Arc::clone(&threads.queue), Arc::clone(performer), Arc::clone(completions));
             let worker = thread::Builder::new()
                 .name(format!("mainstay-disk-{number}"))
                 .spawn(move || run(&queue, &performer, &completions))?;
@@ -52,12 +46,7 @@ impl WorkerThreads {
     }
 
     pub(crate) fn submit(&self, effect: DiskEffect) {
-        self.queue
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .effects
-            .push_back(effect);
+        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).effects.push_back(effect);
         self.queue.changed.notify_one();
     }
 }
@@ -65,11 +54,7 @@ impl WorkerThreads {
 impl Drop for WorkerThreads {
     /// Finishes what was submitted: the pages are there, and whoever opens next would write them again.
     fn drop(&mut self) {
-        self.queue
-            .waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .stop = true;
+        self.queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.queue.changed.notify_all();
         for worker in self.workers.drain(..) {
             join_unless_self(worker);

@@ -32,29 +32,17 @@ impl std::fmt::Display for WriteMethod {
 
 /// File systems that checksum a direct write while its bytes may still change: the tail page of the ring is filled
 /// while its earlier blocks are written, and these would later fail to read. By the magic number of statfs(2).
-const CHECKSUMMING_FILE_SYSTEMS: [(i64, &str); 3] = [
-    (0x9123_683E, "btrfs"),
-    (0x2FC1_2FC1, "zfs"),
-    (0xCA45_1A4E, "bcachefs"),
-];
+const CHECKSUMMING_FILE_SYSTEMS: [(i64, &str); 3] =
+    [(0x9123_683E, "btrfs"), (0x2FC1_2FC1, "zfs"), (0xCA45_1A4E, "bcachefs")];
 
 /// Chooses for `directory` and says why.
 pub(crate) fn choose(directory: &Path, mapping: &Mapping) -> (WriteMethod, String) {
     if let Some(name) = checksumming_file_system(directory) {
-        return (
-            WriteMethod::Buffered,
-            format!("{name} checksums pages that may still change"),
-        );
+        return (WriteMethod::Buffered, format!("{name} checksums pages that may still change"));
     }
     match try_direct(directory, mapping) {
-        Ok(()) => (
-            WriteMethod::Direct,
-            "a direct durable write of one block succeeded".to_owned(),
-        ),
-        Err(error) => (
-            WriteMethod::Buffered,
-            format!("a direct durable write of one block failed: {error}"),
-        ),
+        Ok(()) => (WriteMethod::Direct, "a direct durable write of one block succeeded".to_owned()),
+        Err(error) => (WriteMethod::Buffered, format!("a direct durable write of one block failed: {error}")),
     }
 }
 
@@ -67,10 +55,7 @@ fn checksumming_file_system(directory: &Path) -> Option<&'static str> {
     }
     // SAFETY: statfs succeeded and filled it.
     let magic = unsafe { status.assume_init() }.f_type;
-    CHECKSUMMING_FILE_SYSTEMS
-        .iter()
-        .find(|(known, _)| *known == magic)
-        .map(|(_, name)| *name)
+    CHECKSUMMING_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
 /// Writes one block of the ring into a file without a name, so that nothing is left behind.
@@ -85,19 +70,11 @@ fn try_direct(directory: &Path, mapping: &Mapping) -> io::Result<()> {
     // SAFETY: a descriptor just opened and owned by nobody else.
     let file = unsafe { File::from_raw_fd(descriptor) };
     // SAFETY: the range is inside the ring, as `address` asserts, and the ring outlives the call.
-    unsafe {
-        write_all(
-            &file,
-            mapping.address(0, 0, BLOCK_BYTES),
-            BLOCK_BYTES as usize,
-            0,
-            libc::RWF_DSYNC,
-        )
-    }
-    .map_err(|failure| match failure {
-        Failure::Os(number) => io::Error::from_raw_os_error(number),
-        other => io::Error::other(format!("{other:?}")),
-    })
+    unsafe { write_all(&file, mapping.address(0, 0, BLOCK_BYTES), BLOCK_BYTES as usize, 0, libc::RWF_DSYNC) }
+        .map_err(|failure| match failure {
+            Failure::Os(number) => io::Error::from_raw_os_error(number),
+            other => io::Error::other(format!("{other:?}")),
+        })
 }
 
 /// Writes `length` bytes from `address` at `offset`, however many calls it takes. `flags` are those of pwritev2(2).
@@ -115,10 +92,7 @@ pub(crate) unsafe fn write_all(
     while written < length {
         // SAFETY: `written` is below `length`, so the address stays in the range that the caller vouches for.
         let base = unsafe { address.add(written) };
-        let vector = libc::iovec {
-            iov_base: base.cast_mut().cast(),
-            iov_len: length - written,
-        };
+        let vector = libc::iovec { iov_base: base.cast_mut().cast(), iov_len: length - written };
         let at = libc::off_t::try_from(offset + written as u64).expect("files are below 2^63 bytes");
         // SAFETY: one vector over mapped bytes, see above.
         let count = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const vector, 1, at, flags) };

@@ -1,0 +1,136 @@
+//! What the machine says about itself: its name, its clocks of processor time, its counts of device writes.
+
+use crate::report::{DiskCounts, Machine};
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Bytes of a sector in `/proc/diskstats`, whatever the device's own are.
+const SECTOR_BYTES: u64 = 512;
+
+/// The machine, and the device beneath `directory`.
+#[must_use]
+pub fn describe(directory: &Path) -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processor = read("/proc/cpuinfo")
+        .lines()
+        .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')))
+        .map_or_else(|| "unknown processor".to_owned(), |(_, name)| name.trim().to_owned());
+    Machine {
+        processor,
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        load_1_minute: read("/proc/loadavg")
+            .split(' ')
+            .next()
+            .and_then(|load| load.parse().ok())
+            .unwrap_or(0.0),
+        device: DeviceCounter::of(directory).map(|counter| counter.name),
+    }
+}
+
+/// Processor time used so far by the calling thread, in nanoseconds.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Processor time used so far by this process, in nanoseconds.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the clocks above exist on every Linux; the buffer is of the right type.
+    let result = unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
+    assert_eq!(result, 0, "the processor-time clocks always answer");
+    // SAFETY: filled by the successful call.
+    let time = unsafe { time.assume_init() };
+    u64::try_from(time.tv_sec).expect("time used is positive") * 1_000_000_000
+        + u64::try_from(time.tv_nsec).expect("time used is positive")
+}
+
+/// The kernel's own counts for one block device.
+#[derive(Clone, Debug)]
+pub struct DeviceCounter {
+    major: u32,
+    minor: u32,
+    name: String,
+}
+
+impl DeviceCounter {
+    /// The device beneath `directory`, if it is a block device that the kernel counts.
+    #[must_use]
+    pub fn of(directory: &Path) -> Option<Self> {
+        let device = fs::metadata(directory).ok()?.dev();
+        let mut counter =
+            Self { major: libc::major(device), minor: libc::minor(device), name: String::new() };
+        counter.name = counter.fields()?.get(2)?.clone();
+        Some(counter)
+    }
+
+    /// Its counts since the machine started.
+    #[must_use]
+    pub fn read(&self) -> DiskCounts {
+        let fields = self.fields().unwrap_or_default();
+        let field = |index: usize| fields.get(index).and_then(|field| field.parse().ok()).unwrap_or(0);
+        // Columns of /proc/diskstats: writes 8, sectors written 10, flushes 19 (since Linux 5.5), counted from 1.
+        DiskCounts { writes: field(7), write_bytes: field(9) * SECTOR_BYTES, flushes: field(18) }
+    }
+
+    fn fields(&self) -> Option<Vec<String>> {
+        let text = fs::read_to_string("/proc/diskstats").ok()?;
+        text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).find(
+            |fields| {
+                fields.first() == Some(&self.major.to_string())
+                    && fields.get(1) == Some(&self.minor.to_string())
+            },
+        )
+    }
+}
+
+/// Sums up what happens in slices: processor time of the process, and counts of the device.
+#[derive(Debug)]
+pub struct Meter {
+    device: Option<DeviceCounter>,
+    cpu_ns: u64,
+    disk: DiskCounts,
+}
+
+impl Meter {
+    /// Counts the device beneath `directory`.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        Self { device: DeviceCounter::of(directory), cpu_ns: 0, disk: DiskCounts::default() }
+    }
+
+    /// Runs one slice.
+    pub fn slice<T>(&mut self, run: impl FnOnce() -> T) -> T {
+        let before = self.device.as_ref().map(DeviceCounter::read);
+        let cpu_before = process_cpu_ns();
+        let result = run();
+        self.cpu_ns += process_cpu_ns() - cpu_before;
+        if let (Some(device), Some(before)) = (&self.device, before) {
+            let after = device.read();
+            self.disk.writes += after.writes - before.writes;
+            self.disk.write_bytes += after.write_bytes - before.write_bytes;
+            self.disk.flushes += after.flushes - before.flushes;
+        }
+        result
+    }
+
+    /// Processor time per operation, in nanoseconds.
+    #[must_use]
+    pub fn cpu_ns_per_operation(&self, operations: u64) -> f64 {
+        self.cpu_ns as f64 / operations.max(1) as f64
+    }
+
+    /// What the device did in all slices.
+    #[must_use]
+    pub fn disk(&self) -> Option<DiskCounts> {
+        self.device.as_ref().map(|_| self.disk)
+    }
+}

@@ -1,0 +1,94 @@
+//! What benchmarks work in: a scratch directory that is gone afterwards, and memory aligned for direct writes.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new directory, removed with all it holds when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes one in `parent`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(parent: &Path) -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("mainstay-bench-{}-{number}", std::process::id()));
+        fs::create_dir_all(parent)?;
+        fs::create_dir(&path)?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Bytes aligned to 4 KiB.
+#[derive(Debug)]
+pub struct AlignedBytes {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: plain owned memory, like a boxed slice.
+unsafe impl Send for AlignedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for AlignedBytes {}
+
+impl AlignedBytes {
+    /// `length` bytes of `value`.
+    ///
+    /// # Panics
+    /// When `length` is zero.
+    #[must_use]
+    pub fn filled(length: usize, value: u8) -> Self {
+        assert!(length > 0, "an empty buffer has no address");
+        let layout = Layout::from_size_align(length, 4096).expect("4096 is a power of two");
+        // SAFETY: the layout is not empty.
+        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let mut bytes = Self { base, layout };
+        bytes.fill(value);
+        bytes
+    }
+}
+
+impl Deref for AlignedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: allocated with this length, initialized, owned.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for AlignedBytes {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
