@@ -56,7 +56,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn checkpoint_event(&mut self, event: CheckpointEvent) {
         match event {
             CheckpointEvent::Saved { lsn, state_hash, bytes } => {
-                self.schedule.saved(lsn, Saved { state_hash, bytes })
+                self.schedule.saved(lsn, Saved { state_hash, bytes });
             }
             CheckpointEvent::Published { lsn, oldest } => {
                 if let Some(bytes) = self.schedule.published(lsn) {

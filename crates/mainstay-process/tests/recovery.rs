@@ -1,0 +1,172 @@
+//! After a crash the same history gives the same state; what does not is refused with the place and the reason.
+
+mod support;
+
+use mainstay_journal::storage::Storage;
+use mainstay_process::checkpoint;
+use mainstay_process::config::{Config, Limits};
+use mainstay_process::effect::Effect;
+use mainstay_process::effect::Reply;
+use mainstay_process::event::{Event, Identity, ReplyToken};
+use mainstay_process::recover::RecoverError;
+use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::time::Time;
+use support::{Memo, World, config, key};
+
+fn client(client: ClientId, sequence: u64) -> Identity {
+    Identity::Client { client, thread: ThreadId(0), sequence: Sequence(sequence) }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_and_what_was_not_may_be_gone() {
+    let mut world = World::new(config());
+    world.request(1, key("k"), "a");
+    world.say(2, "random");
+    world.settle();
+    let (random, _) = world.answer(2);
+    world.say(3, "lost");
+    let mut world = world.crash(config()).expect("it recovers");
+    assert_eq!(world.process.handler().lines, ["a", random.split_once(':').expect("n:line").1]);
+    assert_eq!(world.recovery.replayed, 2);
+    world.request(4, key("k"), "a");
+    world.settle();
+    assert_eq!(world.answer(4), ("1:a".to_owned(), true));
+}
+
+#[test]
+fn client_numbers_and_floors_survive() {
+    let mut world = World::new(config());
+    world.step(Event::Register { token: ReplyToken(1) });
+    world.settle();
+    let Some(Reply::Registered { client: number }) = world.reply(1) else { panic!("a number was asked for") };
+    world.request(2, client(number, 1), "a");
+    world.request(3, client(number, 2), "b");
+    world.settle();
+    let mut world = world.crash(config()).expect("it recovers");
+    world.request(4, client(number, 1), "a");
+    world.request(5, client(number, 2), "b");
+    world.request(6, client(ClientId(99), 1), "x");
+    world.step(Event::Register { token: ReplyToken(7) });
+    world.settle();
+    assert_eq!(world.reply(4), Some(Reply::Evicted));
+    assert_eq!(world.answer(5), ("2:b".to_owned(), true));
+    assert_eq!(world.reply(6), Some(Reply::Evicted));
+    assert_eq!(world.reply(7), Some(Reply::Registered { client: number.next() }));
+    assert_eq!(world.process.handler().lines, ["a", "b"]);
+}
+
+#[test]
+fn recovery_begins_with_the_newest_checkpoint_and_falls_back_to_the_one_before() {
+    let mut world = World::new(config());
+    for round in 0..3 {
+        world.say(round, &format!("round {round}"));
+        world.settle();
+        world.step(Event::CheckpointNow);
+        world.settle();
+    }
+    world.say(9, "after");
+    world.settle();
+    assert_eq!(world.process.stats().checkpoints, 3);
+
+    let world = world.crash(config()).expect("it recovers");
+    assert_eq!(world.recovery.replayed, 1);
+    let newest = world.recovery.checkpoint.expect("there were three");
+
+    let mut damaged = world.storage.crash_image(&mut |_| 0);
+    damaged.write(&checkpoint::final_name(newest), 50, b"xx").expect("memory does not fail");
+    let world = World::open(damaged, config(), Memo::default()).expect("the older one serves");
+    assert_eq!(world.recovery.passed_over.len(), 1);
+    assert_eq!(world.recovery.replayed, 2);
+    assert_eq!(world.process.handler().lines, ["round 0", "round 1", "round 2", "after"]);
+}
+
+#[test]
+fn a_handler_that_looks_at_the_world_is_caught_with_both_summaries() {
+    let mut world = World::new(config());
+    world.say(1, "diverge");
+    world.say(2, "a");
+    world.settle();
+    let error =
+        world.crash_with(config(), Memo { world: 5000, ..Memo::default() }).err().expect("it diverges");
+    let RecoverError::Diverged { delivery, recorded, now, .. } = &error else { panic!("got {error}") };
+    assert_eq!(delivery.0, 1);
+    assert_ne!(recorded, now);
+    assert!(error.to_string().contains("hash map"), "{error}");
+}
+
+#[test]
+fn another_version_is_refused_with_the_remedy_unless_nothing_is_to_be_replayed() {
+    let newer = || Config { version: 2, ..config() };
+    let mut world = World::new(config());
+    world.say(1, "a");
+    world.settle();
+    let storage = world.storage.crash_image(&mut |_| 0);
+    let error = World::open(storage.clone(), newer(), Memo::default()).err().expect("it is refused");
+    assert!(matches!(error, RecoverError::VersionChanged { recorded: 1, now: 2, .. }));
+    assert!(error.to_string().contains("takes a checkpoint"), "{error}");
+
+    let mut world = World::open(storage, config(), Memo::default()).expect("the old version goes on");
+    world.step(Event::Stop);
+    world.settle();
+    assert!(world.other.iter().any(|effect| matches!(effect, Effect::Stopped)), "{:?}", world.other);
+    let world = world.crash(newer()).expect("the new version takes over");
+    assert!(world.report.sealed);
+    assert_eq!(world.process.handler().lines, ["a"]);
+    assert_eq!(world.recovery.replayed, 0);
+}
+
+#[test]
+fn another_services_directory_is_refused_by_name() {
+    let mut world = World::new(config());
+    world.say(1, "a");
+    world.settle();
+    let error = world.crash(Config { name: "other".to_owned(), ..config() }).err().expect("it is refused");
+    assert!(matches!(error, RecoverError::NameChanged { .. }), "{error}");
+}
+
+#[test]
+fn a_body_limit_that_no_page_holds_is_refused_at_start() {
+    let limits = Limits { body_bytes_max: 1 << 20, ..Limits::default() };
+    let error = World::open(
+        mainstay_journal::memory_storage::MemoryStorage::default(),
+        Config { limits, ..config() },
+        Memo::default(),
+    );
+    assert!(matches!(error.err(), Some(RecoverError::BodyLimit { .. })));
+}
+
+#[test]
+fn a_panic_gives_the_process_up_and_leaves_no_answer() {
+    let mut world = World::new(config());
+    world.say(1, "a");
+    world.settle();
+    world.request(2, key("bad"), "panic");
+    assert!(
+        world
+            .other
+            .iter()
+            .any(|effect| matches!(effect, Effect::Abandon(abandoned) if abandoned.attempts == 1))
+    );
+    world.settle();
+    assert_eq!(world.reply(2), None);
+    // Its record was not durable: after a power cut it never happened.
+    let world = world.crash(config()).expect("it recovers");
+    assert_eq!(world.process.handler().lines, ["a"]);
+}
+
+#[test]
+fn a_timer_fires_once_at_its_time_also_after_a_crash() {
+    let mut world = World::new(config());
+    world.say(1, "timer 5");
+    world.settle();
+    let due = world.now.after(std::time::Duration::from_millis(5));
+    assert!(world.other.iter().any(|effect| matches!(effect, Effect::Wake(at) if *at <= due)));
+    let mut world = world.crash(config()).expect("it recovers");
+    world.now = Time(due.0 - 1);
+    world.step(Event::Tick);
+    assert_eq!(world.process.handler().lines.len(), 1);
+    world.now = due;
+    world.step(Event::Tick);
+    world.step(Event::Tick);
+    assert_eq!(world.process.handler().lines.len(), 2, "{:?}", world.process.handler().lines);
+}
