@@ -155,6 +155,50 @@ fn a_panic_gives_the_process_up_and_leaves_no_answer() {
 }
 
 #[test]
+fn a_delivery_that_failed_too_often_is_skipped_for_good_and_its_verdict_is_its_answer() {
+    let once = || Config { limits: Limits { handler_attempts_max: 1, ..config().limits }, ..config() };
+    let mut world = World::new(once());
+    world.say(1, "a");
+    world.settle();
+    world.request(2, key("bad"), "panic");
+    assert!(
+        world
+            .other
+            .iter()
+            .any(|effect| matches!(effect, Effect::Abandon(abandoned) if abandoned.attempts == 1))
+    );
+
+    let mut world = world.kill(once()).expect("it recovers without the handler's help");
+    assert!(world.recovery.quarantined.is_some());
+    world.say(3, "b");
+    world.settle();
+    assert_eq!(world.answer(3).0, "2:b");
+
+    for _ in 0..2 {
+        world = world.crash(once()).expect("the verdict is in the journal");
+        assert_eq!(world.recovery.quarantined, None, "it is not judged twice");
+        world.request(4, key("bad"), "panic");
+        world.settle();
+        let Some(Reply::Answer { answer, replayed: true, .. }) = world.reply(4) else {
+            panic!("it has an answer")
+        };
+        assert_eq!(answer.status, 500);
+        assert_eq!(world.process.handler().lines, ["a", "b"]);
+    }
+}
+
+#[test]
+fn at_level_process_kill_9_loses_nothing_that_was_acknowledged() {
+    let at_process = || Config { level: mainstay_types::level::Level::Process, ..config() };
+    let mut world = World::new(at_process());
+    world.settle();
+    world.say(1, "a");
+    assert_eq!(world.answer(1).0, "1:a");
+    let world = world.kill(at_process()).expect("it recovers");
+    assert_eq!(world.process.handler().lines, ["a"]);
+}
+
+#[test]
 fn a_timer_fires_once_at_its_time_also_after_a_crash() {
     let mut world = World::new(config());
     world.say(1, "timer 5");

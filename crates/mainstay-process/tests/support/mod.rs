@@ -163,6 +163,17 @@ impl World {
         self.crash_with(config, Memo::default())
     }
 
+    /// kill -9: the page cache is left, and with it the ring.
+    pub(crate) fn kill(mut self, config: Config) -> Result<Self, RecoverError> {
+        let memory = self.process.journal().memory();
+        let mut ring = memory.control().to_vec();
+        for slot in 0..3 {
+            ring.extend_from_slice(memory.page(slot));
+        }
+        self.storage.store_mapping("ring", &ring);
+        Self::open(self.storage, config, Memo::default())
+    }
+
     pub(crate) fn crash_with(self, config: Config, handler: Memo) -> Result<Self, RecoverError> {
         Self::open(self.storage.crash_image(&mut |_| 0), config, handler)
     }
