@@ -1,0 +1,275 @@
+//! Writes a checkpoint in a forked child: the process stands still for the fork only, and its memory as of that moment is
+//! written out by the copy.
+//!
+//! The price: pages that the parent changes meanwhile are copied by the kernel, one fault each. The child has one thread,
+//! hence may take no lock that another thread of the parent held; allocation is safe with glibc, which prepares its
+//! allocator for a fork.
+
+use mainstay_process::checkpoint::Saved;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes collected before a write, in the child.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What the child says when it is done: state hash and length.
+const REPORT_BYTES: usize = 16;
+
+/// How much less urgent than serving requests the child is (see nice(2)).
+const NICENESS: i32 = 10;
+
+/// A child that is writing. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct CheckpointWriter {
+    pid: libc::pid_t,
+    report: File,
+    reaped: bool,
+}
+
+/// A checkpoint was not written. The process it was to be taken of is unharmed.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// The file or the pipe could not be made, or there was no memory for a child.
+    #[error("no checkpoint writer could be started")]
+    Start(#[source] io::Error),
+    /// The child ended without a report: it was killed, ran out of memory, or the disk was full (it has said so on standard
+    /// error).
+    #[error("the checkpoint writer ended with status {status:#x} before it was done")]
+    Ended {
+        /// As waitpid gives it.
+        status: i32,
+    },
+    /// The child took too long and was killed.
+    #[error("the checkpoint writer was killed after {limit:?}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+    /// Waiting for the child failed.
+    #[error("the checkpoint writer cannot be waited for")]
+    Wait(#[source] io::Error),
+}
+
+impl CheckpointWriter {
+    /// Forks a child that makes the file at `path`, fills it by `save`, syncs it and ends. Returns at once in the parent.
+    ///
+    /// # Errors
+    /// [`SaveError::Start`].
+    pub fn fork(
+        path: &Path,
+        save: impl FnOnce(&mut dyn Write) -> io::Result<Saved>,
+    ) -> Result<Self, SaveError> {
+        let file = File::create(path).map_err(SaveError::Start)?;
+        let (report, reporter) = pipe().map_err(SaveError::Start)?;
+        // SAFETY: asks only.
+        let parent = unsafe { libc::getpid() };
+        // SAFETY: the child runs `write_and_exit` only, which never returns, unwinds nowhere and takes no lock.
+        match unsafe { libc::fork() } {
+            -1 => Err(SaveError::Start(io::Error::last_os_error())),
+            0 => write_and_exit(parent, &file, &reporter, save),
+            pid => Ok(Self { pid, report, reaped: false }),
+        }
+    }
+
+    /// Waits until the child is done, at most `limit`.
+    ///
+    /// # Errors
+    /// [`SaveError`]; the file is then worthless.
+    pub fn wait(mut self, limit: Duration) -> Result<Saved, SaveError> {
+        let deadline = Instant::now() + limit;
+        let mut report = [0; REPORT_BYTES];
+        let mut filled = 0;
+        while filled < REPORT_BYTES {
+            if !readable(self.report.as_raw_fd(), deadline).map_err(SaveError::Wait)? {
+                return Err(SaveError::TimedOut { limit });
+            }
+            match self.report.read(&mut report[filled..]).map_err(SaveError::Wait)? {
+                0 => break,
+                bytes => filled += bytes,
+            }
+        }
+        let status = self.reap().map_err(SaveError::Wait)?;
+        if filled < REPORT_BYTES || status != 0 {
+            return Err(SaveError::Ended { status });
+        }
+        let (state_hash, bytes) = report.split_at(8);
+        let word =
+            |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("split in the middle of 16 bytes"));
+        Ok(Saved { state_hash: word(state_hash), bytes: word(bytes) })
+    }
+
+    fn reap(&mut self) -> io::Result<i32> {
+        let mut status = 0;
+        loop {
+            // SAFETY: `pid` is our child and has not been reaped, so that it names no other process.
+            if unsafe { libc::waitpid(self.pid, &raw mut status, 0) } == self.pid {
+                self.reaped = true;
+                return Ok(status);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl Drop for CheckpointWriter {
+    fn drop(&mut self) {
+        if !self.reaped {
+            // SAFETY: `pid` is our child and has not been reaped, so that it names no other process.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+            let _ = self.reap();
+        }
+    }
+}
+
+/// The child's whole life.
+fn write_and_exit(
+    parent: libc::pid_t,
+    file: &File,
+    reporter: &OwnedFd,
+    save: impl FnOnce(&mut dyn Write) -> io::Result<Saved>,
+) -> ! {
+    detach(parent, [file.as_raw_fd(), reporter.as_raw_fd()]);
+    let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| -> io::Result<Saved> {
+        let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, file);
+        let saved = save(&mut buffered)?;
+        buffered.flush()?;
+        file.sync_all()?;
+        Ok(saved)
+    }));
+    let status = match written {
+        Ok(Ok(saved)) => {
+            let mut report = [0; REPORT_BYTES];
+            report[..8].copy_from_slice(&saved.state_hash.to_le_bytes());
+            report[8..].copy_from_slice(&saved.bytes.to_le_bytes());
+            // SAFETY: the buffer is as long as said. A pipe takes 16 bytes at once or not at all.
+            let sent = unsafe { libc::write(reporter.as_raw_fd(), report.as_ptr().cast(), REPORT_BYTES) };
+            i32::from(usize::try_from(sent) != Ok(REPORT_BYTES))
+        }
+        Ok(Err(_)) => 2,
+        Err(_) => 3,
+    };
+    // SAFETY: ends the child without running what the parent registered for its own end.
+    unsafe { libc::_exit(status) }
+}
+
+/// Makes sure that the child neither outlives its parent nor keeps the parent's lock and sockets when that is killed.
+fn detach(parent: libc::pid_t, kept: [RawFd; 2]) {
+    let (low, high) = (kept[0].min(kept[1]).cast_unsigned(), kept[0].max(kept[1]).cast_unsigned());
+    let standard = 3;
+    // SAFETY: plain system calls on this child's own attributes and descriptors; nothing here uses those that are closed.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != parent {
+            libc::_exit(1);
+        }
+        for (from, to) in
+            [(standard, low.saturating_sub(1)), (low + 1, high.saturating_sub(1)), (high + 1, u32::MAX)]
+        {
+            if from <= to {
+                libc::syscall(libc::SYS_close_range, from, to, 0);
+            }
+        }
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS);
+    }
+}
+
+fn pipe() -> io::Result<(File, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors, and nobody else owns them.
+    unsafe {
+        if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((File::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
+    }
+}
+
+/// Waits until `descriptor` can be read or has been closed at its other end; false when the deadline came first.
+fn readable(descriptor: RawFd, deadline: Instant) -> io::Result<bool> {
+    let mut polled = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one pollfd, as said.
+        match unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } {
+            0 if left.is_zero() => return Ok(false),
+            0 => {}
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ => return Ok(true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_child_writes_the_state_of_the_fork() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("saved");
+        let mut state = b"as of the fork".to_vec();
+        let writer = CheckpointWriter::fork(&path, |into| {
+            into.write_all(&state)?;
+            Ok(Saved { state_hash: 7, bytes: 14 })
+        })
+        .unwrap();
+        state.fill(b'!');
+        assert_eq!(writer.wait(LIMIT).unwrap(), Saved { state_hash: 7, bytes: 14 });
+        assert_eq!(std::fs::read(&path).unwrap(), b"as of the fork");
+        assert_ne!(state, b"as of the fork");
+    }
+
+    #[test]
+    fn a_child_that_fails_or_hangs_is_reported_and_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("saved");
+        let failing = CheckpointWriter::fork(&path, |_| Err(io::Error::other("no"))).unwrap();
+        assert!(matches!(failing.wait(LIMIT), Err(SaveError::Ended { status }) if status != 0));
+        let hanging = CheckpointWriter::fork(&path, |_| {
+            loop {
+                std::thread::park();
+            }
+        })
+        .unwrap();
+        let pid = hanging.pid;
+        assert!(matches!(hanging.wait(Duration::from_millis(10)), Err(SaveError::TimedOut { .. })));
+        // SAFETY: signal 0 only asks whether the process exists.
+        assert_eq!(unsafe { libc::kill(pid, 0) }, -1, "the child was not reaped");
+    }
+
+    #[test]
+    fn the_child_keeps_no_lock_of_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join("lock");
+        let held = File::create(&lock).unwrap();
+        held.try_lock().unwrap();
+        let (mut started, says_started) = pipe().unwrap();
+        let says_started = File::from(says_started);
+        // The pipe to the test is closed in the child like everything else: end of file says that the child has detached.
+        let writer = CheckpointWriter::fork(&folder.path().join("saved"), |_| {
+            loop {
+                std::thread::park();
+            }
+        })
+        .unwrap();
+        drop(says_started);
+        assert_eq!(started.read(&mut [0]).unwrap(), 0);
+        drop(held);
+        File::open(&lock).unwrap().try_lock().unwrap();
+        drop(writer);
+    }
+}

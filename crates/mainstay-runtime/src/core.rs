@@ -1,0 +1,295 @@
+//! What the one who drives has in hand: the process, its disk, and who waits for its replies.
+
+use crate::checkpoint_writer::CheckpointWriter;
+use crate::clock::Clock;
+use crate::driver::Shared;
+use crate::inbox::Item;
+use crate::replies::{Replies, Said};
+use mainstay_disk::disk::Disk;
+use mainstay_disk::file_storage::FileStorage;
+use mainstay_disk::mapped_pages::MappedPages;
+use mainstay_journal::effect::{DiskEffect, DiskEvent};
+use mainstay_process::checkpoint::{publish, temporary_name};
+use mainstay_process::effect::{Abandoned, Effect, Reply};
+use mainstay_process::event::{CheckpointEvent, Event, Request};
+use mainstay_process::handler::Handler;
+use mainstay_process::process::Process;
+use mainstay_types::id::Lsn;
+use mainstay_types::time::Time;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// The process and everything that its effects are performed with.
+pub(crate) struct Core<H> {
+    pub(crate) process: Process<H, MappedPages>,
+    pub(crate) replies: Replies,
+    /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
+    pub(crate) batch: Vec<Item<H>>,
+    disk: Arc<Disk>,
+    storage: FileStorage,
+    /// Effects not performed yet.
+    effects: Vec<Effect>,
+    completed: Vec<DiskEvent>,
+    /// Appends that had found no free page when last looked at, and since when there is one that waits.
+    stalls_seen: u64,
+    stalled_since: Option<Instant>,
+    checkpoint_started: Option<Instant>,
+    /// What writes and publishes checkpoints at this moment: one of them at most.
+    background: Option<JoinHandle<()>>,
+}
+
+/// How a round ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// The process goes on. `blocked`: this thread has waited for the disk.
+    Done { blocked: bool },
+    /// The process gave itself up.
+    Abandoned(Abandoned),
+    /// The process has stopped cleanly.
+    Stopped,
+}
+
+impl<H: Handler + Send + 'static> Core<H> {
+    pub(crate) fn new(
+        process: Process<H, MappedPages>,
+        disk: Disk,
+        storage: FileStorage,
+        first_effects: Vec<Effect>,
+    ) -> Self {
+        Self {
+            stalls_seen: process.journal().stats().stalls,
+            process,
+            replies: Replies::default(),
+            batch: Vec::new(),
+            disk: Arc::new(disk),
+            storage,
+            effects: first_effects,
+            completed: Vec::new(),
+            stalled_since: None,
+            checkpoint_started: None,
+            background: None,
+        }
+    }
+
+    /// The disk, to be told of completions by.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Hands over all that is at hand, then says that it is drained: one sync for all of it.
+    pub(crate) fn round(&mut self, shared: &Arc<Shared<H>>) -> Round {
+        let mut ended = Performed::default();
+        self.perform(shared, &mut ended);
+        let mut batch = std::mem::take(&mut self.batch);
+        for item in batch.drain(..) {
+            if let Some(event) = self.event(item) {
+                self.step(shared, event, &mut ended);
+            }
+        }
+        self.batch = batch;
+        let mut completed = std::mem::take(&mut self.completed);
+        self.disk.poll(&mut completed);
+        for event in completed.drain(..) {
+            self.step(shared, Event::Disk(event), &mut ended);
+        }
+        self.completed = completed;
+        self.step(shared, Event::Drained, &mut ended);
+        self.measure_stall(shared);
+        match ended {
+            Performed { abandoned: Some(abandoned), .. } => Round::Abandoned(abandoned),
+            Performed { stopped: true, .. } => Round::Stopped,
+            Performed { blocked, .. } => Round::Done { blocked },
+        }
+    }
+
+    fn event(&mut self, item: Item<H>) -> Option<Event> {
+        Some(match item {
+            Item::Call { reply, identity, body } => {
+                Event::Request(Request { token: self.replies.expect(reply), identity, body })
+            }
+            Item::Query { reply, body } => Event::Query { token: self.replies.expect(reply), body },
+            Item::Register { reply } => Event::Register { token: self.replies.expect(reply) },
+            Item::Resolve { reply, output, resolution } => {
+                Event::Resolve { token: self.replies.expect(reply), output, resolution }
+            }
+            Item::Event(event) => event,
+            Item::Look(look) => {
+                look(self);
+                return None;
+            }
+        })
+    }
+
+    fn step(&mut self, shared: &Arc<Shared<H>>, event: Event, ended: &mut Performed) {
+        self.process.step(shared.clock.now(), event, &mut self.effects);
+        self.perform(shared, ended);
+    }
+
+    /// Performs effects, and what their completions lead to, until nothing is left to do at once.
+    fn perform(&mut self, shared: &Arc<Shared<H>>, ended: &mut Performed) {
+        let mut completed = Vec::new();
+        while !self.effects.is_empty() {
+            let mut effects = std::mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Disk(effect @ DiskEffect::Write { durable: true, .. }) => {
+                        // On the spot: another thread would take longer to wake up than the disk takes to write.
+                        ended.blocked = true;
+                        shared.watch.durable_writes.fetch_add(1, Ordering::Relaxed);
+                        completed.push(self.disk.perform(&effect));
+                    }
+                    Effect::Disk(effect) => self.disk.submit(effect),
+                    Effect::Reply { token, reply } => {
+                        self.record_acknowledgement(&reply);
+                        if self.replies.say(token, Said::Reply(reply)) {
+                            shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    Effect::Output(output) => shared.carry(output),
+                    Effect::SaveCheckpoint { lsn } => self.save_checkpoint(shared, lsn),
+                    Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
+                    Effect::Wake(at) => shared.wake_at(at),
+                    Effect::Abandon(abandoned) => ended.abandoned = Some(abandoned),
+                    Effect::Stopped => ended.stopped = true,
+                }
+            }
+            self.effects = effects;
+            for event in completed.drain(..) {
+                self.process.step(shared.clock.now(), Event::Disk(event), &mut self.effects);
+            }
+        }
+    }
+
+    fn record_acknowledgement(&self, reply: &Reply) {
+        if let (Some(recorder), Reply::Answer { answer, .. }) = (self.storage.recorder(), reply) {
+            recorder.acknowledged(&answer.body);
+        }
+    }
+
+    fn save_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+        let started = Instant::now();
+        self.checkpoint_started = Some(started);
+        let name = temporary_name(lsn);
+        let forked = CheckpointWriter::fork(&self.storage.path(&name), |into| self.process.save(into));
+        shared.watch.checkpoint_pause.record(started.elapsed());
+        let shared_by_thread = Arc::clone(shared);
+        let mut storage = self.storage.clone();
+        let wait = move || {
+            let shared = shared_by_thread;
+            let saved = forked.and_then(|writer| writer.wait(shared.checkpoint_timeout));
+            let event = match saved {
+                Ok(saved) => match storage.wrote_file(&name) {
+                    Ok(()) => {
+                        let (state_hash, bytes) = (saved.state_hash, saved.bytes);
+                        CheckpointEvent::Saved { lsn, state_hash, bytes }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%lsn, %error, "a checkpoint could not be recorded and was given up");
+                        CheckpointEvent::Failed { lsn }
+                    }
+                },
+                Err(error) => {
+                    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    tracing::warn!(%lsn, %error, why, "a checkpoint was given up; the next is taken by schedule");
+                    // Space is more useful than half a checkpoint; recovery removes what this does not.
+                    let _ = std::fs::remove_file(storage.path(&name));
+                    CheckpointEvent::Failed { lsn }
+                }
+            };
+            shared.push_event(Event::Checkpoint(event));
+        };
+        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
+        self.background = shared.in_background("checkpoint-save", failed, wait);
+    }
+
+    fn publish_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+        let shared_by_thread = Arc::clone(shared);
+        let mut storage = self.storage.clone();
+        // The lock on the directory lives as long as the disk: nothing is published into a directory of another owner.
+        let disk = Arc::clone(&self.disk);
+        let started = self.checkpoint_started;
+        let publish = move || {
+            let shared = shared_by_thread;
+            let event = match publish(&mut storage, lsn) {
+                Ok(oldest) => {
+                    if let Some(started) = started {
+                        shared.watch.checkpoint_duration.record(started.elapsed());
+                    }
+                    CheckpointEvent::Published { lsn, oldest }
+                }
+                Err(error) => {
+                    tracing::warn!(%lsn, %error, "a checkpoint could not be published; nothing is trimmed");
+                    CheckpointEvent::Failed { lsn }
+                }
+            };
+            drop(disk);
+            shared.push_event(Event::Checkpoint(event));
+        };
+        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
+        self.background = shared.in_background("checkpoint-publish", failed, publish);
+    }
+
+    /// Waits for a checkpoint that is being written or published: the next life may want the same file.
+    pub(crate) fn finish_background(&mut self) {
+        if let Some(thread) = self.background.take() {
+            // Had it panicked, there would be no checkpoint, which loses nothing.
+            let _ = thread.join();
+        }
+    }
+
+    fn measure_stall(&mut self, shared: &Shared<H>) {
+        let stalls = self.process.journal().stats().stalls;
+        if stalls > self.stalls_seen {
+            self.stalls_seen = stalls;
+            self.stalled_since.get_or_insert_with(Instant::now);
+        } else if let Some(since) = self.stalled_since.take() {
+            let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            shared.watch.stall_ns.fetch_add(ns, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What performing effects has come to.
+#[derive(Default)]
+struct Performed {
+    blocked: bool,
+    abandoned: Option<Abandoned>,
+    stopped: bool,
+}
+
+/// When the process next wants to be woken, for the timer.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    at: std::sync::atomic::AtomicU64,
+    pub(crate) sooner: tokio::sync::Notify,
+}
+
+impl Default for Wake {
+    fn default() -> Self {
+        Self { at: u64::MAX.into(), sooner: tokio::sync::Notify::new() }
+    }
+}
+
+impl Wake {
+    /// Replaces the moment asked for before.
+    pub(crate) fn set(&self, at: Time) {
+        if at.0 < self.at.swap(at.0, Ordering::Relaxed) {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// The moment asked for; `None` if there is none.
+    pub(crate) fn at(&self) -> Option<Time> {
+        let at = self.at.load(Ordering::Relaxed);
+        (at != u64::MAX).then_some(Time(at))
+    }
+
+    /// Takes the moment away if it has come.
+    pub(crate) fn take_if_due(&self, clock: &Clock) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        at <= clock.now().0
+            && self.at.compare_exchange(at, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,70 @@
+//! What has arrived and not been handed to the process yet, and whether somebody drives.
+
+use crate::core::Core;
+use crate::replies::Said;
+use mainstay_process::event::{Event, Identity, Resolution};
+use mainstay_types::id::OutputId;
+use tokio::sync::oneshot::Sender;
+
+/// The inbox. Its length is limited: requests by `requests_in_flight_max`, the rest by what the process has under way.
+pub(crate) struct Inbox<H> {
+    pub(crate) items: Vec<Item<H>>,
+    /// Whether somebody drives the process now, or recovers it. Who sets this drives.
+    pub(crate) driving: bool,
+    /// Whether the disk has completions at hand.
+    pub(crate) disk_ready: bool,
+    pub(crate) phase: Phase,
+}
+
+/// What the service is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Replaying; nothing is taken.
+    Recovering,
+    /// Taking requests.
+    Running,
+    /// Stopped cleanly, or given up: nothing is taken any more.
+    Ended,
+}
+
+/// One arrival.
+pub(crate) enum Item<H> {
+    Call {
+        reply: Sender<Said>,
+        identity: Identity,
+        body: Vec<u8>,
+    },
+    Query {
+        reply: Sender<Said>,
+        body: Vec<u8>,
+    },
+    Register {
+        reply: Sender<Said>,
+    },
+    Resolve {
+        reply: Sender<Said>,
+        output: OutputId,
+        resolution: Resolution,
+    },
+    /// What needs no reply.
+    Event(Event),
+    /// A look at the process between two steps.
+    Look(Box<dyn FnOnce(&Core<H>) + Send>),
+}
+
+impl<H> Item<H> {
+    /// Whether it counts as a request in flight.
+    pub(crate) fn is_request(&self) -> bool {
+        match self {
+            Self::Call { .. } | Self::Query { .. } | Self::Register { .. } | Self::Resolve { .. } => true,
+            Self::Event(_) | Self::Look(_) => false,
+        }
+    }
+}
+
+impl<H> Inbox<H> {
+    /// Before the first recovery: whoever makes it drives.
+    pub(crate) fn recovering() -> Self {
+        Self { items: Vec::new(), driving: true, disk_ready: false, phase: Phase::Recovering }
+    }
+}

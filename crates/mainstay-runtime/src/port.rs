@@ -1,0 +1,204 @@
+//! Output ports: what carries released outputs to their receivers, and reports what became of them.
+//!
+//! What each port guarantees: `docs/ports.md`. A port lives as long as the service, longer than a process that gives
+//! itself up after a panic: the recovered process releases again what was not acknowledged, and a port that still has
+//! such an output at hand does not take it twice.
+
+pub mod file;
+pub mod http;
+pub mod stdout;
+
+mod sidecar;
+
+use crate::port::file::{FilePort, OpenFileError};
+use crate::port::http::{HttpPort, HttpSettings};
+use crate::port::stdout::StdoutPort;
+use mainstay_process::effect::Output;
+use mainstay_process::handler::Outcome;
+use mainstay_process::port::{Delivery, Port};
+use mainstay_types::id::{OutputId, StoreId};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A port as the owner of a service declares it.
+#[derive(Clone, Debug)]
+pub struct OutputPort {
+    name: String,
+    delivery: Delivery,
+    carrier: Carrier,
+}
+
+#[derive(Clone, Debug)]
+enum Carrier {
+    Http(HttpSettings),
+    File(PathBuf),
+    Stdout,
+}
+
+impl OutputPort {
+    /// HTTP POST to `url` with the output's key as `Idempotency-Key`. Unless [`Self::delivery`] says otherwise the
+    /// receiver is taken to drop a key it has seen.
+    #[must_use]
+    pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
+        let carrier = Carrier::Http(HttpSettings::new(url));
+        Self { name: name.into(), delivery: Delivery::Deduplicated, carrier }
+    }
+
+    /// One line per output, appended to the file at `path`; each exactly once.
+    #[must_use]
+    pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self { name: name.into(), delivery: Delivery::Deduplicated, carrier: Carrier::File(path.into()) }
+    }
+
+    /// One line per output on standard output; at least once, since a pipe can neither drop a line nor be asked.
+    #[must_use]
+    pub fn stdout(name: impl Into<String>) -> Self {
+        Self { name: name.into(), delivery: Delivery::AtLeastOnce, carrier: Carrier::Stdout }
+    }
+
+    /// What the receiver is able to do, hence what is guaranteed.
+    #[must_use]
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
+    /// The receiver can be asked: `GET <url>?key=<output key>` answers 200 when it has the key, 404 when it has not.
+    /// Implies [`Delivery::Asked`]. HTTP ports only; others refuse to start with it.
+    #[must_use]
+    pub fn ask_at(mut self, url: impl Into<String>) -> Self {
+        self.delivery = Delivery::Asked;
+        if let Carrier::Http(settings) = &mut self.carrier {
+            settings.ask_url = Some(url.into());
+        }
+        self
+    }
+
+    /// Settings of an HTTP port: concurrency, timeout, pauses. No effect on others.
+    #[must_use]
+    pub fn http_settings(mut self, change: impl FnOnce(&mut HttpSettings)) -> Self {
+        if let Carrier::Http(settings) = &mut self.carrier {
+            change(settings);
+        }
+        self
+    }
+
+    /// The name that the handler sends to.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the process needs to know of it.
+    #[must_use]
+    pub fn declared(&self) -> Port {
+        Port { name: self.name.clone(), delivery: self.delivery }
+    }
+
+    /// Starts what carries the outputs.
+    pub(crate) fn start(&self, store: StoreId, report: Report) -> Result<Box<dyn Carry>, StartPortError> {
+        let unfit =
+            |remedy| Err(StartPortError::Unfit { port: self.name.clone(), delivery: self.delivery, remedy });
+        match &self.carrier {
+            Carrier::Http(settings) => match (self.delivery, &settings.ask_url) {
+                (Delivery::Asked, None) => unfit("say where the receiver can be asked (`ask_at`)"),
+                _ => HttpPort::start(&self.name, settings.clone(), self.delivery, report)
+                    .map(|port| Box::new(port) as Box<dyn Carry>)
+                    .map_err(|source| StartPortError::Http { port: self.name.clone(), source }),
+            },
+            Carrier::File(path) => match self.delivery {
+                Delivery::Deduplicated => FilePort::start(&self.name, path, store, report)
+                    .map(|port| Box::new(port) as Box<dyn Carry>)
+                    .map_err(|source| StartPortError::File { port: self.name.clone(), source }),
+                _ => unfit("a file is compared with what is pending, hence exact: leave `delivery` out"),
+            },
+            Carrier::Stdout => match self.delivery {
+                Delivery::AtLeastOnce | Delivery::AtMostOnce => StdoutPort::start(&self.name, report)
+                    .map(|port| Box::new(port) as Box<dyn Carry>)
+                    .map_err(|source| StartPortError::Thread { port: self.name.clone(), source }),
+                _ => {
+                    unfit("a pipe can neither drop a key nor be asked: choose at-least-once or at-most-once")
+                }
+            },
+        }
+    }
+}
+
+/// A port could not be started. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum StartPortError {
+    /// The port cannot guarantee what was declared.
+    #[error("output port `{port}` cannot be {delivery:?}: {remedy}")]
+    Unfit {
+        /// Which port.
+        port: String,
+        /// What was declared.
+        delivery: Delivery,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The address cannot be used, or no thread could be started.
+    #[error("output port `{port}` cannot start")]
+    Http {
+        /// Which port.
+        port: String,
+        /// Why.
+        #[source]
+        source: http::StartHttpError,
+    },
+    /// The file cannot be used.
+    #[error("output port `{port}` cannot use its file")]
+    File {
+        /// Which port.
+        port: String,
+        /// Why.
+        #[source]
+        source: OpenFileError,
+    },
+    /// No thread could be started.
+    #[error("output port `{port}` cannot start its thread")]
+    Thread {
+        /// Which port.
+        port: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// How the sending of an output ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is known what became of it.
+    Ended(Outcome),
+    /// It may or may not have arrived, and this port must not send it again (at-most-once only).
+    InDoubt,
+}
+
+/// Takes the end of each output; called on a thread of the port.
+pub(crate) type Report = Arc<dyn Fn(OutputId, Sent) + Send + Sync>;
+
+/// What carries the outputs of one port. Dropping it stops its threads after what they have in hand.
+pub(crate) trait Carry: Send + Sync {
+    /// Takes an output; ignores one that it has already and not reported yet.
+    fn carry(&self, output: Output);
+    /// What it is doing.
+    fn status(&self) -> PortStatus;
+}
+
+/// What a port is doing, for metrics and `GET /outputs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PortStatus {
+    /// Outputs taken and not reported yet.
+    pub waiting: u64,
+    /// Outputs that were delivered.
+    pub delivered: u64,
+    /// Outputs that the receiver refused for good.
+    pub refused: u64,
+    /// Outputs whose arrival is unknown.
+    pub in_doubt: u64,
+    /// Attempts beyond the first.
+    pub repeated: u64,
+    /// Why nothing is sent any more, and what to do; `None` while all is well.
+    pub stopped: Option<String>,
+}

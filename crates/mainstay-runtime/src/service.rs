@@ -1,0 +1,443 @@
+//! A service from its start to its end: open, recover, serve, recover in place after a panic, stop.
+
+use crate::core::Core;
+use crate::driver::{Parts, Shared};
+use crate::inbox::Phase;
+use crate::ingress::{Ingress, accept};
+use crate::port::StartPortError;
+use crate::settings::Settings;
+use mainstay_disk::open::{OpenDisk, OpenDiskError};
+use mainstay_journal::open::OpenReport;
+use mainstay_process::effect::Abandoned;
+use mainstay_process::event::Event;
+use mainstay_process::handler::Handler;
+use mainstay_process::process::Process;
+use mainstay_process::recover::{Progress, RecoverError, Recovery, Start};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long answers that have been given may take to reach their sockets after a stop.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// Stack of the thread that recovers, in bytes: the handler runs on it. As large as that of the threads that serve, so
+/// that a delivery that fits there fits here.
+const STACK_BYTES: usize = 2 << 20;
+
+/// Exit code of a process that a signal interrupted in its recovery, as shells have it for SIGTERM.
+const EXIT_INTERRUPTED: i32 = 128 + libc::SIGTERM;
+
+/// Whether a body is what the handler takes: asked before anything is logged.
+pub type Check = Box<dyn Fn(&[u8]) -> Result<(), Unfit> + Send + Sync>;
+
+/// A body is not what the handler takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is no JSON.
+    Syntax {
+        /// What the parser said.
+        message: String,
+    },
+    /// It is JSON of another shape.
+    Content {
+        /// What the parser said.
+        message: String,
+    },
+}
+
+/// The handler's side of a service.
+pub struct Service<H> {
+    /// Makes a handler in its initial state, for each recovery.
+    pub make: Box<dyn Fn() -> H + Send + Sync>,
+    /// Checks the body of `POST /call`.
+    pub check_command: Check,
+    /// Checks the body of `POST /query`.
+    pub check_query: Check,
+}
+
+/// What a start did.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Where the ingress listens.
+    pub address: SocketAddr,
+    /// What opening the journal found and did.
+    pub journal: OpenReport,
+    /// What recovery did.
+    pub recovery: Recovery,
+    /// How long opening and recovery took.
+    pub duration: Duration,
+    /// How many times the handler had panicked before the recovery came through.
+    pub panics: u32,
+}
+
+/// The service could not be started. Nothing acknowledged is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The directory could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenDiskError),
+    /// The process could not be recovered.
+    #[error(transparent)]
+    Recover(#[from] Box<RecoverError>),
+    /// The address cannot be listened on.
+    #[error("{address} cannot be listened on: {source}. Stop what listens there, or choose another address")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A port could not be started.
+    #[error(transparent)]
+    Port(#[from] StartPortError),
+    /// The operating system gave no threads, or no signals.
+    #[error("no threads or signals to serve with: {0}")]
+    Runtime(#[source] io::Error),
+}
+
+/// The service ended otherwise than by a clean stop. Nothing acknowledged is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// After a panic of the handler the process could not be recovered.
+    #[error("the process could not be recovered after a panic of the handler: {0}")]
+    Recover(#[source] StartError),
+    /// Something kept the clean stop waiting.
+    #[error(
+        "the service did not stop cleanly within {limit:?} (an output may be waiting for its receiver). It ends as if killed: the \
+         next start recovers"
+    )]
+    StopTimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+    /// A second signal.
+    #[error("the stop was interrupted. It ends as if killed: the next start recovers")]
+    Interrupted,
+}
+
+/// A running service. Dropping it ends it as if it were killed, but for the threads.
+pub struct Running {
+    started: Started,
+    ended: Receiver<Result<(), EndError>>,
+    event: Box<dyn Fn(Event) + Send + Sync>,
+    take_down: Box<dyn Fn() + Send + Sync>,
+    stop_timeout: Duration,
+    runtime: Option<Runtime>,
+}
+
+impl Running {
+    /// What the start did.
+    #[must_use]
+    pub fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.started.address
+    }
+
+    /// Asks for a checkpoint now.
+    pub fn checkpoint(&self) {
+        (self.event)(Event::CheckpointNow);
+    }
+
+    /// Stops cleanly: lets out what is held, takes a checkpoint, seals the journal.
+    ///
+    /// # Errors
+    /// [`EndError`]; nothing acknowledged is lost.
+    pub fn stop(self) -> Result<(), EndError> {
+        (self.event)(Event::Stop);
+        match self.ended.recv_timeout(self.stop_timeout) {
+            Ok(ended) => {
+                std::thread::sleep(LINGER);
+                ended
+            }
+            Err(RecvTimeoutError::Timeout) => Err(EndError::StopTimedOut { limit: self.stop_timeout }),
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the sender lives in what this holds"),
+        }
+    }
+
+    /// Waits until it ends: by a signal if it was told to mind signals, or because it cannot go on.
+    ///
+    /// # Errors
+    /// [`EndError`]; nothing acknowledged is lost.
+    pub fn wait(self) -> Result<(), EndError> {
+        let ended = self.ended.recv().expect("the sender lives in what this holds");
+        std::thread::sleep(LINGER);
+        ended
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(LINGER);
+        }
+        // Releases the directory's lock, and ends the ports' threads.
+        (self.take_down)();
+    }
+}
+
+/// Starts a service: returns when it has recovered and takes requests.
+///
+/// # Errors
+/// [`StartError`]; nothing acknowledged is lost.
+pub fn start<H: Handler + Send + 'static>(
+    mut settings: Settings,
+    service: Service<H>,
+) -> Result<Running, StartError> {
+    let begun = Instant::now();
+    settings.process.ports = settings.outputs.iter().map(crate::port::OutputPort::declared).collect();
+    settings.process.entropy = fastrand::u64(..);
+    let opened = open(&settings)?;
+    let threads = match settings.ingress.threads {
+        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1),
+        threads => threads,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("serve")
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
+        .map_err(StartError::Runtime)?;
+    let listen_error = |source| StartError::Listen { address: settings.ingress.listen, source };
+    let listener = runtime.block_on(TcpListener::bind(settings.ingress.listen)).map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+
+    let (says_ended, ended) = channel();
+    let life = Arc::new(Life { settings, make: service.make, says_ended: Mutex::new(says_ended.clone()) });
+    let parts = Parts {
+        requests_in_flight_max: life.settings.ingress.requests_in_flight_max,
+        checkpoint_timeout: life.settings.checkpoint_timeout,
+        stop_timeout: life.settings.stop_timeout,
+        level: life.settings.process.level,
+        runtime: runtime.handle().clone(),
+    };
+    let on_end = Arc::clone(&life);
+    let shared = Shared::recovering(parts, move |shared, abandoned| on_end.process_ended(shared, abandoned));
+    start_ports(&life.settings, &shared, opened.report.store)?;
+    let ingress = Ingress {
+        shared: Arc::clone(&shared),
+        settings: life.settings.ingress,
+        body_bytes_max: life.settings.process.limits.body_bytes_max,
+        check_command: service.check_command,
+        check_query: service.check_query,
+        port_names: life.settings.outputs.iter().map(|output| output.name().to_owned()).collect(),
+    };
+    runtime.spawn(accept(listener, Arc::new(ingress)));
+    runtime.spawn(wake(Arc::clone(&shared)));
+    if life.settings.signals {
+        runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
+    }
+    let recovered = on_own_stack(|| life.recover(&shared, Some(opened)))?;
+    let started = Started {
+        address,
+        journal: recovered.journal,
+        recovery: recovered.recovery,
+        duration: begun.elapsed(),
+        panics: recovered.panics,
+    };
+    shared.install(recovered.core);
+    let stop_timeout = life.settings.stop_timeout;
+    let of_events = Arc::clone(&shared);
+    Ok(Running {
+        started,
+        ended,
+        event: Box::new(move |event| of_events.push_event(event)),
+        take_down: Box::new(move || shared.end()),
+        stop_timeout,
+        runtime: Some(runtime),
+    })
+}
+
+/// What recoveries are made with, over and over.
+struct Life<H> {
+    settings: Settings,
+    make: Box<dyn Fn() -> H + Send + Sync>,
+    says_ended: Mutex<Sender<Result<(), EndError>>>,
+}
+
+/// A recovered process.
+struct Recovered<H> {
+    core: Core<H>,
+    journal: OpenReport,
+    recovery: Recovery,
+    panics: u32,
+}
+
+impl<H: Handler + Send + 'static> Life<H> {
+    /// Recovers until no delivery makes the handler panic any more: each attempt is counted durably, and a delivery that
+    /// was tried too often is given up by verdict, so that this ends.
+    fn recover(
+        &self,
+        shared: &Arc<Shared<H>>,
+        mut opened: Option<OpenDisk>,
+    ) -> Result<Recovered<H>, StartError> {
+        for panics in 0.. {
+            let OpenDisk { journal, disk, mut storage, report } = match opened.take() {
+                Some(opened) => opened,
+                None => open(&self.settings)?,
+            };
+            let mut progress = |progress: Progress| {
+                shared.watch.replaying.store(progress.deliveries, Ordering::Relaxed);
+            };
+            let mut effects = Vec::new();
+            let start = Start {
+                config: self.settings.process.clone(),
+                handler: (self.make)(),
+                journal,
+                report: &report,
+                storage: &mut storage,
+                catalog: &disk.catalog(),
+                now: shared.clock.now(),
+                progress: Some(&mut progress),
+            };
+            match Process::recover(start, &mut effects) {
+                Ok((process, recovery)) => {
+                    shared.clock.raise(recovery.time);
+                    let core = Core::new(process, disk, storage, effects);
+                    return Ok(Recovered { core, journal: report, recovery, panics });
+                }
+                Err(RecoverError::HandlerPanicked(abandoned)) => say_panicked(&abandoned),
+                Err(error) => return Err(Box::new(error).into()),
+            }
+        }
+        unreachable!("a delivery that panics is given up long before 2^32 attempts")
+    }
+
+    /// The process has ended; this thread holds the role.
+    fn process_ended(self: &Arc<Self>, shared: &Arc<Shared<H>>, abandoned: Option<Abandoned>) {
+        let Some(abandoned) = abandoned else {
+            shared.end();
+            return self.say_ended(Ok(()));
+        };
+        say_panicked(&abandoned);
+        shared.watch.recoveries_in_place.fetch_add(1, Ordering::Relaxed);
+        let (life, shared) = (Arc::clone(self), Arc::clone(shared));
+        let recover = move || {
+            if let Some(mut core) = shared.take_out() {
+                core.finish_background();
+            }
+            match life.recover(&shared, None) {
+                Ok(recovered) => {
+                    tracing::info!(replayed = recovered.recovery.replayed, "recovered in place");
+                    shared.install(recovered.core);
+                }
+                Err(error) => {
+                    shared.end();
+                    life.say_ended(Err(EndError::Recover(error)));
+                }
+            }
+        };
+        let spawned =
+            std::thread::Builder::new().name("recover".into()).stack_size(STACK_BYTES).spawn(recover);
+        if let Err(error) = spawned {
+            self.say_ended(Err(EndError::Recover(StartError::Runtime(error))));
+        }
+    }
+
+    fn say_ended(&self, ended: Result<(), EndError>) {
+        // Nobody listens any more when the service is being dropped.
+        let _ = self.says_ended.lock().unwrap_or_else(PoisonError::into_inner).send(ended);
+    }
+}
+
+fn open(settings: &Settings) -> Result<OpenDisk, OpenDiskError> {
+    mainstay_disk::open::open(&settings.directory, &settings.disk)
+}
+
+fn say_panicked(abandoned: &Abandoned) {
+    let (lsn, attempt, message) = (abandoned.lsn, abandoned.attempts, &abandoned.message);
+    tracing::error!(%lsn, attempt, message, "the handler panicked; its process is recovered from the journal");
+}
+
+/// A handler that overflows its stack in a replay does so as in the first run, whatever thread starts the service.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) -> Result<T, StartError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("recover".into()).stack_size(STACK_BYTES);
+        match thread.spawn_scoped(scope, work).map_err(StartError::Runtime)?.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn start_ports<H: Handler + Send + 'static>(
+    settings: &Settings,
+    shared: &Arc<Shared<H>>,
+    store: mainstay_types::id::StoreId,
+) -> Result<(), StartPortError> {
+    let mut ports = Vec::with_capacity(settings.outputs.len());
+    for output in &settings.outputs {
+        let weak = Arc::downgrade(shared);
+        let report = Arc::new(move |id, sent| {
+            if let Some(shared) = weak.upgrade() {
+                shared.output_sent(id, sent);
+            }
+        });
+        ports.push(output.start(store, report)?);
+    }
+    let fresh = shared.ports.set(ports).is_ok();
+    assert!(fresh, "ports are started once");
+    Ok(())
+}
+
+/// Sends a tick whenever the process wants one.
+async fn wake<H: Handler + Send + 'static>(shared: Arc<Shared<H>>) {
+    loop {
+        let sooner = shared.wake.sooner.notified();
+        match shared.wake.at() {
+            None => sooner.await,
+            Some(at) => {
+                // Either way the moment is looked at anew.
+                let _ = tokio::time::timeout(shared.clock.until(at), sooner).await;
+                if shared.wake.take_if_due(&shared.clock) {
+                    shared.push_event(Event::Tick);
+                }
+            }
+        }
+    }
+}
+
+fn mind_signals<H: Handler + Send + 'static>(
+    shared: &Arc<Shared<H>>,
+    says_ended: Sender<Result<(), EndError>>,
+) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut user = signal(SignalKind::user_defined1())?;
+    let of_checkpoints = Arc::clone(shared);
+    tokio::spawn(async move {
+        while user.recv().await.is_some() {
+            of_checkpoints.push_event(Event::CheckpointNow);
+        }
+    });
+    let shared = Arc::clone(shared);
+    let limit = shared.stop_timeout;
+    tokio::spawn(async move {
+        tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+        if shared.phase() == Phase::Recovering {
+            // Nothing has been taken in this life, so that there is nothing to stop cleanly.
+            std::process::exit(EXIT_INTERRUPTED);
+        }
+        tracing::info!("stopping");
+        shared.push_event(Event::Stop);
+        let error = tokio::select! {
+            _ = terminate.recv() => EndError::Interrupted,
+            _ = interrupt.recv() => EndError::Interrupted,
+            () = tokio::time::sleep(limit) => EndError::StopTimedOut { limit },
+        };
+        // Nobody listens any more when the service has ended meanwhile.
+        let _ = says_ended.send(Err(error));
+    });
+    Ok(())
+}

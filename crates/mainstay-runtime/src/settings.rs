@@ -1,0 +1,63 @@
+//! What a running service is told, each limit with its unit.
+
+use crate::port::OutputPort;
+use mainstay_disk::open::Options;
+use mainstay_process::config::Config;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a running service.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory of the journal; one per service.
+    pub directory: PathBuf,
+    /// How the journal is opened.
+    pub disk: Options,
+    /// The process. Its `ports` and `entropy` are filled in from `outputs` and from the operating system.
+    pub process: Config,
+    /// Where outputs go.
+    pub outputs: Vec<OutputPort>,
+    /// The HTTP ingress.
+    pub ingress: Ingress,
+    /// How long a forked checkpoint writer may take before it is killed and the checkpoint given up.
+    pub checkpoint_timeout: Duration,
+    /// How long a clean stop may take: receivers of at-most-once outputs may keep it waiting. After that the service ends
+    /// as if it were killed, which loses nothing.
+    pub stop_timeout: Duration,
+    /// Whether SIGTERM and SIGINT stop this service and SIGUSR1 takes a checkpoint.
+    pub signals: bool,
+}
+
+/// Settings of the HTTP ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// Where it listens; port 0 lets the operating system choose.
+    pub listen: SocketAddr,
+    /// Connections at the same time; more are answered 503 and closed.
+    pub connections_max: usize,
+    /// Requests taken and not answered yet; more are answered 503.
+    pub requests_in_flight_max: usize,
+    /// How long a connection may take to send a request's head, the pause between two requests included.
+    pub head_timeout: Duration,
+    /// How long a connection may take to send a request's body.
+    pub body_timeout: Duration,
+    /// Threads that serve requests; 0 is one more than there are cores, because one may be waiting for the disk.
+    pub threads: usize,
+}
+
+/// The default port of the ingress.
+pub const PORT_DEFAULT: u16 = 7070;
+
+impl Default for Ingress {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT_DEFAULT)),
+            connections_max: 1024,
+            requests_in_flight_max: 4096,
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            threads: 0,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A service with its settings, to be run by a program of one's own; [`crate::serve`] is the short way.
+
+use crate::exit;
+use crate::service::Service;
+use crate::typed::{Typed, check};
+use mainstay_disk::disk::Backend;
+use mainstay_disk::open::Options;
+use mainstay_disk::record::RecordOptions;
+use mainstay_process::config::{Config, Limits};
+use mainstay_recovery::policy::Policy;
+use mainstay_runtime::port::OutputPort;
+use mainstay_runtime::service::{self, EndError, StartError, Started};
+use mainstay_runtime::settings::{Ingress, Settings};
+use mainstay_types::level::Level;
+use mainstay_types::rules::Rules;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use mainstay_runtime::service::Running;
+
+/// A service with its settings. Every setting has a default; see each method.
+pub struct Server<S> {
+    make: Box<dyn Fn() -> S + Send + Sync>,
+    settings: Settings,
+    port_file: Option<PathBuf>,
+}
+
+/// A running service ended, or did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It started, and did not end by a clean stop.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// The file that tells the port could not be written.
+    #[error("the port cannot be told in {path}: {source}")]
+    PortFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl RunError {
+    /// The exit code for it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::End(_) | Self::Start(StartError::Recover(_)) => exit::FAILED,
+            Self::Start(_) | Self::PortFile { .. } => exit::ENVIRONMENT,
+        }
+    }
+}
+
+impl<S: Service> Server<S> {
+    /// A service with default settings: directory `./<name>.mainstay`, level disk, deferred logging, 127.0.0.1:7070.
+    /// `make` gives the state of a service that has not handled anything yet.
+    #[must_use]
+    pub fn new(make: impl Fn() -> S + Send + Sync + 'static) -> Self {
+        let process = Config {
+            name: S::NAME.to_owned(),
+            version: S::VERSION,
+            level: Level::default(),
+            policy: Policy::default(),
+            ports: Vec::new(),
+            limits: Limits::default(),
+            entropy: 0,
+            rules: Rules::KEPT,
+        };
+        let disk = Options { create_directory: true, hint: S::NAME.to_owned(), ..Options::default() };
+        let settings = Settings {
+            directory: PathBuf::from(format!("{}.mainstay", S::NAME)),
+            disk,
+            process,
+            outputs: Vec::new(),
+            ingress: Ingress::default(),
+            checkpoint_timeout: Duration::from_secs(300),
+            stop_timeout: Duration::from_secs(30),
+            signals: false,
+        };
+        Self { make: Box::new(make), settings, port_file: None }
+    }
+
+    /// The directory of the journal; made if it does not exist.
+    #[must_use]
+    pub fn dir(mut self, directory: impl AsRef<Path>) -> Self {
+        self.settings.directory = directory.as_ref().to_owned();
+        self
+    }
+
+    /// Where it listens; port 0 lets the operating system choose.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.settings.ingress.listen = address.into();
+        self
+    }
+
+    /// What answers and outputs wait for.
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Self {
+        self.settings.process.level = level;
+        self
+    }
+
+    /// Whether a request waits for its record before it is handled.
+    #[must_use]
+    pub fn logging(mut self, policy: Policy) -> Self {
+        self.settings.process.policy = policy;
+        self
+    }
+
+    /// Pages of the journal's ring and bytes of one, for a directory that is made now; an existing one keeps its own.
+    #[must_use]
+    pub fn pages(mut self, pages: u16, page_bytes: u32) -> Self {
+        self.settings.disk.journal.geometry.pages = pages;
+        self.settings.disk.journal.geometry.page_bytes = page_bytes;
+        self
+    }
+
+    /// What writes pages in the background.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.settings.disk.backend = backend;
+        self
+    }
+
+    /// Records every change of the directory into a file, for the check of power cuts.
+    #[must_use]
+    pub fn record(mut self, record: RecordOptions) -> Self {
+        self.settings.disk.record = Some(record);
+        self
+    }
+
+    /// Declares an output port.
+    #[must_use]
+    pub fn output(mut self, output: OutputPort) -> Self {
+        self.settings.outputs.push(output);
+        self
+    }
+
+    /// Changes limits of the process: bodies, keys, clients, backlog, outputs, checkpoints.
+    #[must_use]
+    pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> Self {
+        change(&mut self.settings.process.limits);
+        self
+    }
+
+    /// Changes limits of the ingress: connections, requests in flight, timeouts.
+    #[must_use]
+    pub fn ingress(mut self, change: impl FnOnce(&mut Ingress)) -> Self {
+        change(&mut self.settings.ingress);
+        self
+    }
+
+    /// How long a clean stop may take.
+    #[must_use]
+    pub fn stop_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.stop_timeout = timeout;
+        self
+    }
+
+    /// Writes the port that it listens on into a file, once it takes requests.
+    #[must_use]
+    pub fn port_file(mut self, path: Option<PathBuf>) -> Self {
+        self.port_file = path;
+        self
+    }
+
+    /// All settings, for what has no method of its own.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// Starts it, and returns when it has recovered and takes requests. Signals are left to the program.
+    ///
+    /// # Errors
+    /// [`RunError`]; nothing acknowledged is lost.
+    pub fn start(self) -> Result<Running, RunError> {
+        let service = service::Service {
+            make: Box::new({
+                let make = self.make;
+                move || Typed(make())
+            }),
+            check_command: check::<S::Command>(),
+            check_query: check::<S::Query>(),
+        };
+        let running = service::start(self.settings, service)?;
+        if let Some(path) = self.port_file {
+            let written = write_whole(&path, &format!("{}\n", running.address().port()));
+            written.map_err(|source| RunError::PortFile { path, source })?;
+        }
+        Ok(running)
+    }
+
+    /// Runs it until SIGTERM or SIGINT has stopped it cleanly. Says on standard error where it listens and what recovery did.
+    ///
+    /// # Errors
+    /// [`RunError`]; nothing acknowledged is lost.
+    pub fn run(mut self) -> Result<(), RunError> {
+        self.settings.signals = true;
+        let (level, directory) = (self.settings.process.level, self.settings.directory.clone());
+        let running = self.start()?;
+        eprintln!("{}", welcome::<S>(running.started(), level, &directory));
+        Ok(running.wait()?)
+    }
+}
+
+/// The line that a service says at its start.
+fn welcome<S: Service>(started: &Started, level: Level, directory: &Path) -> String {
+    let Started { address, journal, recovery, duration, .. } = started;
+    let mut line =
+        format!("{} listens on http://{address}, directory {}, level {level}", S::NAME, directory.display());
+    let ms = duration.as_secs_f64() * 1e3;
+    if journal.created {
+        line += &format!("; new directory, ready in {ms:.0} ms");
+        return line;
+    }
+    let from =
+        recovery.checkpoint.map_or_else(String::new, |lsn| format!(" behind the checkpoint at LSN {lsn}"));
+    line += &format!("; recovered in {ms:.0} ms: {} deliveries replayed{from}", recovery.replayed);
+    if let Some(cut) = &journal.cut {
+        line += &format!(", unsynced tail {}..{} cut", cut.start, cut.end);
+    }
+    if journal.ring_missing {
+        line += ", the ring was missing (acknowledgements at level process may be lost)";
+    }
+    if recovery.outputs_again > 0 {
+        line += &format!(", {} outputs sent again", recovery.outputs_again);
+    }
+    if recovery.outputs_in_doubt > 0 {
+        line += &format!(", {} outputs in doubt (GET /outputs)", recovery.outputs_in_doubt);
+    }
+    if let Some(lsn) = recovery.quarantined {
+        line += &format!(", the delivery at LSN {lsn} was given up after it had failed too often");
+    }
+    for (lsn, why) in &recovery.passed_over {
+        line += &format!(", checkpoint {lsn} passed over ({why})");
+    }
+    line
+}
+
+/// A reader sees the whole text or no file.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    std::fs::write(&partial, text)?;
+    std::fs::rename(&partial, path)
+}

@@ -1,0 +1,108 @@
+//! Types around bytes: a [`Service`] as the process sees it.
+
+use crate::refusal::Refusal;
+use crate::service::Service;
+use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
+use mainstay_runtime::service::{Check, Unfit};
+use mainstay_types::id::OutputId;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use std::io;
+
+/// A service as a handler of bytes.
+pub(crate) struct Typed<S>(pub(crate) S);
+
+impl<S: Service> Handler for Typed<S> {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer {
+        match serde_json::from_slice(body) {
+            Ok(command) => answer(&self.0.handle(command, context)),
+            // Checked before it was logged: only another version of the service, with another command, comes here.
+            Err(error) => of_refusal(&Refusal::status(
+                422,
+                format!("the recorded command is none of this version: {error}"),
+            )),
+        }
+    }
+
+    fn query(&self, body: &[u8]) -> Answer {
+        match serde_json::from_slice(body) {
+            Ok(query) => answer(&self.0.query(query)),
+            Err(error) => of_refusal(&Refusal::new(error.to_string())),
+        }
+    }
+
+    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
+        self.0.timer(token, context);
+    }
+
+    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
+        self.0.output_settled(output, outcome, context);
+    }
+
+    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        postcard::to_io(&self.0, into).map(drop).map_err(io::Error::other)
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let broken = |reason: String| RestoreError { reason };
+        let (state, rest) = postcard::take_from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(broken(format!("{} bytes are left over: the state has another type", rest.len())));
+        }
+        self.0 = state;
+        Ok(())
+    }
+}
+
+fn answer<T: Serialize>(handled: &Result<T, Refusal>) -> Answer {
+    match handled {
+        Ok(value) => {
+            let body = serde_json::to_vec(value).expect("the service's own answer can be written as JSON");
+            Answer { status: 200, body }
+        }
+        Err(refusal) => of_refusal(refusal),
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> Answer {
+    Answer { status: refusal.status, body: refusal.body.clone() }
+}
+
+/// Whether a body is a `T`.
+pub(crate) fn check<T: DeserializeOwned>() -> Check {
+    Box::new(|body| {
+        let error = match serde_json::from_slice::<T>(body) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        // A body of the wrong shape may also be no JSON further on; then that is what its sender has to know.
+        match serde_json::from_slice::<IgnoredAny>(body) {
+            Ok(_) => Err(Unfit::Content { message: error.to_string() }),
+            Err(syntax) => Err(Unfit::Syntax { message: syntax.to_string() }),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Add {
+        #[expect(dead_code, reason = "only its presence is checked")]
+        amount: i64,
+    }
+
+    #[test]
+    fn no_json_and_json_of_another_shape_are_told_apart() {
+        let check = check::<Add>();
+        assert_eq!(check(br#"{"amount": 1}"#), Ok(()));
+        for syntax in ["", "{", "nul", r#"{"amount": 1} x"#, r#"{"other": 1"#] {
+            assert!(matches!(check(syntax.as_bytes()), Err(Unfit::Syntax { .. })), "{syntax}");
+        }
+        for content in ["1", "{}", r#"{"amount": "one"}"#, r#"{"amount": 1.5}"#, "null"] {
+            assert!(matches!(check(content.as_bytes()), Err(Unfit::Content { .. })), "{content}");
+        }
+    }
+}
