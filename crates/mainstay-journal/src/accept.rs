@@ -1,6 +1,6 @@
 //! Which bytes count as the record that belongs at a place of the log: the one rule that walking, repair and reading share.
 
-use crate::format::{Life, PageHeader, RecordHeader, Seed, parse_life, parse_record};
+use crate::format::{Life, PageHeader, RecordHeader, Seed, Superblock, parse_life, parse_record};
 use crate::survey::claims;
 use mainstay_types::id::{Generation, Lsn, StoreId};
 use mainstay_types::rules::{Rule, Rules};
@@ -14,6 +14,7 @@ pub(crate) struct Acceptor {
     store: StoreId,
     rules: Rules,
     last: Generation,
+    last_start: Lsn,
     generation: Generation,
     seed: Seed,
 }
@@ -27,9 +28,17 @@ pub(crate) struct Accepted {
 }
 
 impl Acceptor {
-    /// Starts in life `generation`; no life is later than `last`.
-    pub(crate) fn new(store: StoreId, rules: Rules, generation: Generation, last: Generation) -> Self {
-        Self { store, rules, last, generation, seed: Seed::new(store, generation) }
+    /// Starts in life `generation`. Everything from where the last life began belongs to it: what earlier lives have
+    /// left there was cut, and stays cut even if the last life's own bytes never reached the disk.
+    pub(crate) fn new(superblock: &Superblock, rules: Rules, generation: Generation) -> Self {
+        Self {
+            store: superblock.store,
+            rules,
+            last: superblock.generation,
+            last_start: superblock.last_start,
+            generation,
+            seed: Seed::new(superblock.store, generation),
+        }
     }
 
     /// The life in force.
@@ -41,12 +50,17 @@ impl Acceptor {
         self.rules.keep(Rule::StaleRecordRefused)
     }
 
-    /// Whether `bytes` begin with the header of page `page`: opened in the life in force, or in a later one that its
+    /// The earliest life that may have written what lies at `lsn`.
+    fn earliest_at(&self, lsn: Lsn) -> Generation {
+        if lsn >= self.last_start { self.last } else { self.generation }
+    }
+
+    /// Whether `bytes` begin with the header of page `page`, which starts at `start`: opened in the life in force, or in a later one that its
     /// first record then begins.
-    pub(crate) fn page(&self, bytes: &[u8], page: u64) -> bool {
+    pub(crate) fn page(&self, bytes: &[u8], page: u64, start: Lsn) -> bool {
         PageHeader::decode(self.store, bytes).is_some_and(|header| {
-            let present = header.page == page && header.generation >= self.generation;
-            present && header.generation <= self.last || !self.keeps()
+            let lives = self.earliest_at(start)..=self.last;
+            header.page == page && lives.contains(&header.generation) || !self.keeps()
         })
     }
 
@@ -55,10 +69,14 @@ impl Acceptor {
     #[inline]
     pub(crate) fn record(&mut self, bytes: &[u8], lsn: Lsn) -> Option<Accepted> {
         if claims(bytes, lsn) {
-            if let Some(header) = parse_record(bytes, self.seed) {
+            let earliest = self.earliest_at(lsn);
+            if self.generation >= earliest
+                && let Some(header) = parse_record(bytes, self.seed)
+            {
                 return Some(Accepted { header, life: None });
             }
-            if let Some((header, life)) = parse_life(bytes, self.store, self.generation, self.last) {
+            let lives = earliest.max(self.generation.next())..=self.last;
+            if let Some((header, life)) = parse_life(bytes, self.store, lives) {
                 self.generation = life.generation;
                 self.seed = Seed::new(self.store, life.generation);
                 return Some(Accepted { header, life: Some(life) });

@@ -102,7 +102,7 @@ impl Catalog {
             serial: self.segment_serial,
             generation: self.superblock.generation,
             geometry: self.geometry(),
-            fields: [segment, 0, 0, 0, 0],
+            fields: [segment, 0, 0, 0, 0, 0],
         };
         let put = put_header(storage, &file, &header, made);
         if put.is_err() {

@@ -33,20 +33,21 @@ pub(crate) fn look_ahead(
     generation: Generation,
     place: Lsn,
 ) -> Result<Evidence, StorageError> {
+    let last = survey.superblock.generation;
+    let earliest = if place >= survey.superblock.last_start { last } else { generation };
     let mut scan = Scan {
         survey,
-        lives: vec![generation],
-        earliest: generation,
+        lives: vec![earliest],
+        earliest,
         evidence: Evidence { watermark: Lsn::ZERO, trace: place },
     };
-    scan.believe_life(survey.superblock.generation);
+    scan.believe_life(last);
     let geometry = survey.geometry();
     let mut bytes = vec![0; geometry.page_bytes as usize];
 
     let stopped_page = geometry.page_of(place);
     let stopped_offset = geometry.offset_in_page(place);
     survey.read_page(storage, stopped_page, &mut bytes)?;
-    scan.claim(&bytes, place);
     scan.page(&bytes, stopped_page, stopped_offset);
     if let Some(ring) = survey.ring_image() {
         for page in ring.page_numbers().into_iter().filter(|&page| page >= stopped_page) {
@@ -103,7 +104,8 @@ impl Scan<'_> {
         self.evidence.trace = self.evidence.trace.max(end);
     }
 
-    /// A record that was being copied into the place when the process died is a trace.
+    /// A record that was being copied into the ring when the process died is a trace. In a segment the same bytes may as
+    /// well be of a life that was cut there.
     fn claim(&mut self, bytes: &[u8], place: Lsn) {
         let offset = self.survey.geometry().offset_in_page(place);
         if offset > 0 && claims(&bytes[offset..], place) {
@@ -172,8 +174,7 @@ impl Scan<'_> {
             .iter()
             .find_map(|&life| parse_record(bytes, Seed::new(store, life)).map(|header| (header, life)));
         let (header, generation) = own.or_else(|| {
-            let before = Generation(self.earliest.0.saturating_sub(1));
-            parse_life(bytes, store, before, last).map(|(header, life)| (header, life.generation))
+            parse_life(bytes, store, self.earliest..=last).map(|(header, life)| (header, life.generation))
         })?;
         self.believe_life(generation);
         let payload = &bytes[RECORD_HEADER_BYTES..][..header.payload_bytes as usize];

@@ -5,6 +5,7 @@ use crate::geometry::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::memory::CONTROL_BYTES;
 use crate::record::Kind;
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
+use std::ops::RangeInclusive;
 
 /// The format version written, and the newest one read.
 pub const FORMAT_VERSION: u32 = 1;
@@ -83,7 +84,7 @@ pub struct FileHeader {
     /// The sizes of the journal.
     pub geometry: Geometry,
     /// What the kind of file adds: see [`Superblock`]; for a segment the first is its number.
-    pub fields: [u64; 5],
+    pub fields: [u64; 6],
 }
 
 /// Why a file header was not accepted.
@@ -197,6 +198,8 @@ pub struct Superblock {
     pub first_generation: Generation,
     /// Everything below was durable when this was written.
     pub watermark: Lsn,
+    /// Where the last life begins: from here on, nothing of an earlier life counts.
+    pub last_start: Lsn,
     /// What the last repair gave up.
     pub forgiven: Forgiven,
 }
@@ -214,6 +217,7 @@ impl Superblock {
                 self.first.0,
                 self.first_generation.0,
                 self.watermark.0,
+                self.last_start.0,
                 self.forgiven.generation.0,
                 self.forgiven.lsn.0,
             ],
@@ -227,7 +231,8 @@ impl Superblock {
     /// [`HeaderError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let header = FileHeader::decode(FileKind::Superblock, bytes)?;
-        let [first, first_generation, watermark, forgiven_generation, forgiven_lsn] = header.fields;
+        let [first, first_generation, watermark, last_start, forgiven_generation, forgiven_lsn] =
+            header.fields;
         Ok(Self {
             store: header.store,
             serial: header.serial,
@@ -236,6 +241,7 @@ impl Superblock {
             first: Lsn(first),
             first_generation: Generation(first_generation),
             watermark: Lsn(watermark),
+            last_start: Lsn(last_start),
             forgiven: Forgiven { generation: Generation(forgiven_generation), lsn: Lsn(forgiven_lsn) },
         })
     }
@@ -429,20 +435,19 @@ impl Life {
     }
 }
 
-/// The record of a life that begins at the start of `bytes`, if there is one later than `after` and not later than
-/// `last`, whose checksum holds for the life it names.
+/// The record of a life that begins at the start of `bytes`, if it is one of `lives` and its checksum holds for the
+/// life it names.
 pub(crate) fn parse_life(
     bytes: &[u8],
     store: StoreId,
-    after: Generation,
-    last: Generation,
+    lives: RangeInclusive<Generation>,
 ) -> Option<(RecordHeader, Life)> {
     let header = RecordHeader::get(bytes)?;
     if header.kind != Kind::LIFE || header.payload_bytes as usize != Life::BYTES {
         return None;
     }
     let life = Life::decode(bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + Life::BYTES)?)?;
-    if life.generation <= after || life.generation > last {
+    if !lives.contains(&life.generation) {
         return None;
     }
     parse_record(bytes, Seed::new(store, life.generation)).map(|header| (header, life))
@@ -468,7 +473,7 @@ mod tests {
             serial: 3,
             generation: Generation(4),
             geometry: Geometry::default(),
-            fields: [9, 8, 7, 6, 5],
+            fields: [9, 8, 7, 6, 5, 4],
         };
         let bytes = header.encode(FileKind::Segment);
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes), Ok(header));

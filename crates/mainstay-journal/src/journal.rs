@@ -139,7 +139,7 @@ impl Flush {
 }
 
 /// The journal of one directory, while it runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Journal<M> {
     memory: M,
     geometry: Geometry,
@@ -250,7 +250,9 @@ impl<M: PageMemory> Journal<M> {
             assert_eq!(page.len(), self.page_bytes, "the ring has the sizes that were asked for");
             page[..PAGE_HEADER_BYTES].fill(0);
         }
-        self.memory.page_mut(self.slot)[..tail.len()].copy_from_slice(tail);
+        let page = self.memory.page_mut(self.slot);
+        page[..tail.len()].copy_from_slice(tail);
+        page[tail.len()..].fill(0);
         for _ in 0..2 {
             self.publish_watermark();
         }

@@ -12,9 +12,9 @@ use crate::options::OpenOptions;
 use crate::record::Kind;
 use crate::storage::{Storage, StorageError};
 use crate::survey::{Ring, Survey, survey};
-use crate::walk::{Walked, walk};
+use crate::walk::{Patched, Walked, walk};
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// An opened journal: everything below `report.end` is durable and in the segments.
@@ -61,6 +61,9 @@ pub struct OpenReport {
     /// The ring was not there, or not this life's, though the last life did not end cleanly: records acknowledged at
     /// level `Process` only may be lost, as after a power loss.
     pub ring_missing: bool,
+    /// Pages that were damaged in their segment below the watermark and were mended from the ring, which still had them.
+    /// Above zero, the disk has lost what it had promised to keep.
+    pub pages_healed: u64,
     /// One copy of the superblock was damaged and has been rewritten from the other.
     pub repaired_superblock: bool,
     /// Records of users between `first` and `end`.
@@ -180,12 +183,14 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     }
     let cut = (walked.trace > walked.end).then(|| walked.end..walked.trace);
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
-    let padded = pad_short_tail(&survey, &mut walked);
+    let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
+    pad_short_tail(&survey, &mut walked);
     let mut catalog = catalog_of(storage, &survey, &walked, options)?;
-    settle(storage, &survey, &walked, padded, &catalog)?;
+    settle(storage, &survey, &walked, &catalog)?;
 
     let generation = survey.superblock.generation.next();
-    let raised = Superblock { generation, watermark: walked.end, ..survey.superblock };
+    let raised =
+        Superblock { generation, watermark: walked.end, last_start: walked.end, ..survey.superblock };
     catalog.write_superblock(storage, raised)?;
     catalog.lives.push((walked.end, generation));
     catalog.remove_surplus(storage)?;
@@ -209,6 +214,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         created,
         cut,
         ring_missing,
+        pages_healed: pages_healed as u64,
         repaired_superblock: survey.superblock_damaged,
         records: walked.records,
         attempt: survey.attempt(),
@@ -258,6 +264,7 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenErro
         first: Lsn::ZERO,
         first_generation: Generation(0),
         watermark: Lsn::ZERO,
+        last_start: Lsn::ZERO,
         forgiven: Forgiven { generation: Generation(0), lsn: Lsn::ZERO },
     };
     write_superblock_copies(storage, SUPERBLOCK_UNFINISHED_FILE, &superblock)?;
@@ -290,11 +297,11 @@ fn ring_is_missing(survey: &Survey, walked: &Walked) -> bool {
 
 /// The record that begins a life must not need a pad before it, since a pad belongs to a life: if the tail page has no
 /// room for it, it is padded in the life that ended.
-fn pad_short_tail(survey: &Survey, walked: &mut Walked) -> bool {
+fn pad_short_tail(survey: &Survey, walked: &mut Walked) {
     let page_bytes = survey.geometry().page_bytes as usize;
     let left = page_bytes - walked.tail.len();
     if walked.tail.is_empty() || left >= record_bytes(Life::BYTES) {
-        return false;
+        return;
     }
     let header = RecordHeader {
         payload_bytes: u32::try_from(left - RECORD_HEADER_BYTES).expect("a pad is shorter than a page"),
@@ -307,9 +314,10 @@ fn pad_short_tail(survey: &Survey, walked: &mut Walked) -> bool {
     close_record(&mut pad, 0, Seed::new(survey.superblock.store, walked.generation()));
     let mut page = std::mem::take(&mut walked.tail);
     page.extend_from_slice(&pad);
-    walked.patched.insert(survey.geometry().page_of(walked.end), page);
+    let number = survey.geometry().page_of(walked.end);
+    let from = walked.patched.get(&number).map_or(walked.end, |patched| patched.from);
+    walked.patched.insert(number, Patched { from, bytes: page });
     walked.end = walked.end.plus(left as u64);
-    true
 }
 
 /// Sorts the segment files into needed ones and free ones, and makes every segment up to the end ready to be written.
@@ -370,7 +378,7 @@ fn extend_to(storage: &mut dyn Storage, file: &str, bytes: u64, full: u64) -> Re
     if bytes < full { storage.sync(file) } else { Ok(()) }
 }
 
-/// Writes everything from the watermark to the end into the segments, and syncs it.
+/// Writes into the segments what the ring alone had and everything from the watermark to the end, and syncs it.
 ///
 /// Also what the segments seem to have already: after a failed sync a page cache shows bytes that the disk does not
 /// have, and only writing them again gets them there.
@@ -378,42 +386,37 @@ fn settle(
     storage: &mut dyn Storage,
     survey: &Survey,
     walked: &Walked,
-    padded: bool,
     catalog: &Catalog,
 ) -> Result<(), StorageError> {
     let geometry = survey.geometry();
     let page_bytes = u64::from(geometry.page_bytes);
-    let from = walked.watermark.0.max(survey.superblock.first.0);
-    let from = if padded { from.min(walked.end.0 - 1) } else { from };
-    let from = from - from % u64::from(BLOCK_BYTES);
-    let to = walked.end.0;
-    if walked.watermark == walked.end && !padded {
-        return Ok(());
-    }
+    let from = walked.watermark.max(survey.superblock.first);
+    let unsettled = geometry.page_of(from)..walked.end.0.div_ceil(page_bytes);
+    let mut pages: BTreeSet<u64> = if from < walked.end { unsettled.collect() } else { BTreeSet::new() };
+    pages.extend(walked.patched.keys());
     let mut bytes = vec![0; geometry.page_bytes as usize];
-    let mut at = from;
-    while at < to {
-        let page = geometry.page_of(Lsn(at));
-        let start = page * page_bytes;
-        match walked.patched.get(&page) {
-            Some(patched) => bytes.copy_from_slice(patched),
+    let mut segments = BTreeSet::new();
+    for page in pages {
+        let start = geometry.page_start(page);
+        let begin = match walked.patched.get(&page) {
+            Some(patched) => {
+                bytes.copy_from_slice(&patched.bytes);
+                patched.from.min(from)
+            }
             None => {
                 survey.read_page(storage, page, &mut bytes)?;
+                from
             }
-        }
-        let end = to.min(start + page_bytes);
-        let [from, data_end] =
-            [at - start, end - start].map(|at| usize::try_from(at).expect("within a page"));
-        let blocks_end = data_end.next_multiple_of(BLOCK_BYTES as usize);
+        };
+        let [begin, data_end] = [begin, walked.end]
+            .map(|at| usize::try_from(at.0.saturating_sub(start.0).min(page_bytes)).expect("within a page"));
+        let block_bytes = BLOCK_BYTES as usize;
         bytes[data_end..].fill(0);
-        let place = geometry.place_of(Lsn(at));
+        let begin = begin / block_bytes * block_bytes;
+        let place = geometry.place_of(start.plus(begin as u64));
         let file = catalog.file_of(place.segment).expect("every segment up to the end is prepared");
-        storage.write(&file, place.offset, &bytes[from..blocks_end])?;
-        at = end;
+        storage.write(&file, place.offset, &bytes[begin..data_end.next_multiple_of(block_bytes)])?;
+        segments.insert(file);
     }
-    let (first, last) = (geometry.segment_of(Lsn(from)), geometry.segment_of(Lsn(to - 1)));
-    for segment in first..=last {
-        storage.sync(&catalog.file_of(segment).expect("every segment up to the end is prepared"))?;
-    }
-    Ok(())
+    segments.iter().try_for_each(|file| storage.sync(file))
 }

@@ -39,8 +39,7 @@ impl<'a> Reader<'a> {
     /// must be durable.
     #[must_use]
     pub fn new(storage: &'a mut dyn Storage, catalog: &'a Catalog, from: Lsn, to: Lsn) -> Self {
-        let (store, last) = (catalog.store(), catalog.generation());
-        let acceptor = Acceptor::new(store, catalog.rules, catalog.generation_at(from), last);
+        let acceptor = Acceptor::new(&catalog.superblock, catalog.rules, catalog.generation_at(from));
         let window = Vec::new();
         Self { storage, catalog, acceptor, at: from, to, own_kinds: false, window, window_start: from }
     }
@@ -75,7 +74,7 @@ impl<'a> Reader<'a> {
             if offset == 0 {
                 let window = self.window(self.at, PAGE_HEADER_BYTES)?;
                 let header = &self.window[window..window + PAGE_HEADER_BYTES];
-                if !self.acceptor.page(header, page) {
+                if !self.acceptor.page(header, page, self.at) {
                     return Err(self.damaged(DamageKind::Record));
                 }
                 self.at = self.at.plus(PAGE_HEADER_BYTES as u64);

@@ -107,6 +107,7 @@ pub fn repair(storage: &mut dyn Storage, agreement: &Agreement) -> Result<Repair
                 let cut = Superblock {
                     serial: superblock.serial + 1,
                     watermark: superblock.watermark.min(*at),
+                    last_start: superblock.last_start.min(*at),
                     forgiven: Forgiven { generation: superblock.generation, lsn: *at },
                     ..superblock
                 };

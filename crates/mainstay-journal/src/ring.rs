@@ -60,7 +60,7 @@ pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
 
 /// Writes the header that makes the ring this life's. Last of all, when cells and pages are in place.
 pub(crate) fn write_header(control: &mut [u8], store: StoreId, generation: Generation, geometry: Geometry) {
-    let header = FileHeader { store, serial: 0, generation, geometry, fields: [0; 5] };
+    let header = FileHeader { store, serial: 0, generation, geometry, fields: [0; 6] };
     control[..FILE_HEADER_BYTES].copy_from_slice(&header.encode(FileKind::Ring));
 }
 

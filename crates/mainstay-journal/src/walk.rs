@@ -27,12 +27,20 @@ pub(crate) struct Walked {
     pub(crate) watermark: Lsn,
     /// The end of the last trace of this or a later life beyond `end`.
     pub(crate) trace: Lsn,
-    /// Pages of which the ring had more than their segment, put together.
-    pub(crate) patched: BTreeMap<u64, Vec<u8>>,
+    /// Pages of which the ring had more than their segment, by number.
+    pub(crate) patched: BTreeMap<u64, Patched>,
     /// The bytes of the page of `end` below it.
     pub(crate) tail: Vec<u8>,
     /// Why `end` cannot be the end.
     pub(crate) damage: Option<Damage>,
+}
+
+/// A page put together from its segment and the ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Patched {
+    /// The first place that only the ring had.
+    pub(crate) from: Lsn,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Walked {
@@ -55,8 +63,7 @@ pub(crate) fn walk(
     let superblock = &survey.superblock;
     let geometry = survey.geometry();
     let page_bytes = geometry.page_bytes as usize;
-    let mut acceptor =
-        Acceptor::new(superblock.store, rules, superblock.first_generation, superblock.generation);
+    let mut acceptor = Acceptor::new(superblock, rules, superblock.first_generation);
     let mut walked = Walked {
         end: superblock.first,
         lives: vec![(superblock.first, superblock.first_generation)],
@@ -78,13 +85,13 @@ pub(crate) fn walk(
         let start = geometry.page_start(page);
         let ring = survey.ring_image().and_then(|ring| ring.page(page)).map(|(bytes, _)| bytes);
         let mut offset = geometry.offset_in_page(walked.end);
-        let mut patched = false;
+        let mut patched = None;
         if offset == 0 {
             match ring {
-                _ if acceptor.page(&bytes, page) => {}
-                Some(ring) if acceptor.page(ring, page) => {
+                _ if acceptor.page(&bytes, page, start) => {}
+                Some(ring) if acceptor.page(ring, page, start) => {
                     bytes[..PAGE_HEADER_BYTES].copy_from_slice(&ring[..PAGE_HEADER_BYTES]);
-                    patched = true;
+                    patched = Some(start);
                 }
                 _ => break,
             }
@@ -93,7 +100,7 @@ pub(crate) fn walk(
         {
             // The page begins in the ring alone; what lies below `first` is not walked over but belongs to the page.
             bytes[..offset].copy_from_slice(&ring[..offset]);
-            patched = true;
+            patched = Some(start);
         }
         let records_from = offset;
         while offset + RECORD_HEADER_BYTES <= page_bytes {
@@ -105,7 +112,7 @@ pub(crate) fn walk(
                         let ring = ring.expect("the record was found in it");
                         let end = (offset + accepted.header.bytes()).min(page_bytes);
                         bytes[offset..end].copy_from_slice(&ring[offset..end]);
-                        patched = true;
+                        patched.get_or_insert(lsn);
                         accepted
                     }
                     None => break,
@@ -152,8 +159,8 @@ pub(crate) fn walk(
         if !full {
             walked.tail = if empty { Vec::new() } else { bytes[..offset].to_vec() };
         }
-        if patched && !empty {
-            walked.patched.insert(page, bytes.clone());
+        if let Some(from) = patched.filter(|_| !empty) {
+            walked.patched.insert(page, Patched { from, bytes: bytes.clone() });
         }
         if !full {
             break;
