@@ -58,9 +58,10 @@ impl Geometry {
     }
 
     /// The number of the page that holds `lsn`, in the endless sequence of pages.
+    #[inline]
     #[must_use]
     pub fn page_of(&self, lsn: Lsn) -> u64 {
-        lsn.0 / u64::from(self.page_bytes)
+        lsn.0 >> self.page_bytes.trailing_zeros()
     }
 
     /// The first byte of page number `page`.
@@ -76,9 +77,10 @@ impl Geometry {
     }
 
     /// The offset of `lsn` in its page.
+    #[inline]
     #[must_use]
     pub fn offset_in_page(&self, lsn: Lsn) -> usize {
-        (lsn.0 % u64::from(self.page_bytes)) as usize
+        (lsn.0 & (u64::from(self.page_bytes) - 1)) as usize
     }
 
     /// The number of the segment that holds `lsn`.

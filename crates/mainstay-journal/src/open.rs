@@ -181,7 +181,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     if let Some(damage) = walked.damage {
         return Err(OpenError::Damaged(damage));
     }
-    let cut = (walked.trace > walked.end).then(|| walked.end..walked.trace);
+    let cut = (walked.trace > walked.end).then_some(walked.end..walked.trace);
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
     pad_short_tail(&survey, &mut walked);
