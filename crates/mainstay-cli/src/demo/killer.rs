@@ -1,0 +1,164 @@
+//! Kills one child at the moment that the plan names, and says what was really seen of that moment.
+
+use super::board::Board;
+use super::children::Children;
+use super::lines;
+use super::plan::{Kill, Moment, Role};
+use super::requests::CLIENTS;
+use super::run::{KillRecord, RecoveryRecord, RunFolder, Settings};
+use rustix::fs::inotify;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the moment asked for is waited for before the kill is made anyway.
+const MOMENT_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a request in flight is waited for.
+const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// A process at work is killed within this time.
+const WORKING_DELAY_MAX: Duration = Duration::from_millis(10);
+
+/// A checkpoint of the small ledger takes about this long from the appearance of its file.
+const CHECKPOINT_TYPICAL: Duration = Duration::from_micros(800);
+
+/// A first guess at how long recovery takes, until one was seen.
+const RECOVERY_TYPICAL: Duration = Duration::from_millis(20);
+
+/// How often files are looked at while a moment is waited for.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+
+/// Makes one kill of a child and starts it again.
+///
+/// # Errors
+/// Those of files and processes.
+pub(crate) fn kill(
+    folder: &RunFolder,
+    settings: &Settings,
+    board: &Board,
+    children: &mut Children,
+    index: u64,
+    kill: &Kill,
+) -> anyhow::Result<KillRecord> {
+    let mut record = KillRecord {
+        index,
+        role: kill.role,
+        moment: kill.moment,
+        recovering: false,
+        checkpointing: false,
+        in_flight: false,
+    };
+    match (kill.role, kill.moment) {
+        (Role::Service, Moment::Recovering) => {
+            let pid = children.pid(Role::Service);
+            let began = wait_for_recovery(folder, pid);
+            std::thread::sleep(usual_recovery(folder)?.mul_f64(kill.delay));
+            let before = board.in_flight()?;
+            children.kill(Role::Service)?;
+            record.in_flight = still_in_flight(before, board)?;
+            let ready = lines::read::<RecoveryRecord>(&folder.recoveries())?;
+            record.recovering = began && !ready.iter().any(|ready| Some(ready.pid) == pid);
+        }
+        (Role::Service, Moment::Checkpointing) => {
+            let partial = wait_for_checkpoint(&folder.service(), settings.service_port)?;
+            if partial.is_some() {
+                std::thread::sleep(CHECKPOINT_TYPICAL.mul_f64(kill.delay));
+            }
+            let before = board.in_flight()?;
+            children.kill(Role::Service)?;
+            record.in_flight = still_in_flight(before, board)?;
+            record.checkpointing = partial.is_some_and(|name| folder.service().join(name).exists());
+        }
+        (role, _) => {
+            std::thread::sleep(WORKING_DELAY_MAX.mul_f64(kill.delay));
+            let before = wait_for_request(board, role)?;
+            children.kill(role)?;
+            record.in_flight = match role {
+                Role::Service => still_in_flight(before, board)?,
+                Role::Client(client) => before[client] != 0 && board.in_flight()?[client] == before[client],
+                _ => false,
+            };
+        }
+    }
+    children.spawn(kill.role, board)?;
+    Ok(record)
+}
+
+/// Whether a client was waiting for the same answer before the kill and after the death: then the death came in between.
+///
+/// # Errors
+/// Those of the board.
+pub(crate) fn still_in_flight(before: [u64; CLIENTS], board: &Board) -> anyhow::Result<bool> {
+    let after = board.in_flight()?;
+    Ok(before.iter().zip(after).any(|(&before, after)| before != 0 && before == after))
+}
+
+/// Waits until a request is being made: of the client to be killed, or of any.
+fn wait_for_request(board: &Board, role: Role) -> anyhow::Result<[u64; CLIENTS]> {
+    let began = Instant::now();
+    loop {
+        let in_flight = board.in_flight()?;
+        let wanted = match role {
+            Role::Client(client) => in_flight[client] != 0,
+            _ => in_flight.iter().any(|&request| request != 0),
+        };
+        if wanted || began.elapsed() > IN_FLIGHT_WAIT_MAX {
+            return Ok(in_flight);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Waits until the service has the lock of its directory, which is the beginning of its recovery.
+fn wait_for_recovery(folder: &RunFolder, pid: Option<u32>) -> bool {
+    let lock = folder.service().join("lock");
+    let began = Instant::now();
+    while began.elapsed() < MOMENT_WAIT_MAX {
+        let holder = std::fs::read_to_string(&lock).unwrap_or_default();
+        let holder: Option<u32> = holder.lines().next().and_then(|line| line.parse().ok());
+        if holder.is_some() && holder == pid {
+            return true;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    false
+}
+
+/// How long the last recovery took: a kill within recovery is aimed at a random place of that.
+fn usual_recovery(folder: &RunFolder) -> anyhow::Result<Duration> {
+    let last =
+        lines::read::<RecoveryRecord>(&folder.recoveries())?.into_iter().rev().find(|ready| !ready.created);
+    Ok(last.map_or(RECOVERY_TYPICAL, |ready| Duration::from_secs_f64(ready.recovery_ms / 1000.0)))
+}
+
+/// Asks the service for a checkpoint and waits until its file appears under its temporary name, which is returned.
+fn wait_for_checkpoint(directory: &Path, port: u16) -> anyhow::Result<Option<String>> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&watch, directory, inotify::WatchFlags::CREATE)?;
+    let asking = std::thread::spawn(move || {
+        let agent: ureq::Agent =
+            ureq::Agent::config_builder().timeout_global(Some(MOMENT_WAIT_MAX)).build().new_agent();
+        // Whether it answers does not matter: it is about to be killed.
+        let _ = agent.post(format!("http://127.0.0.1:{port}/checkpoint")).send_empty();
+    });
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let began = Instant::now();
+    let mut found = None;
+    while found.is_none() && began.elapsed() < MOMENT_WAIT_MAX {
+        match events.next() {
+            Ok(event) => {
+                let name = event.file_name().map(|name| name.to_string_lossy().into_owned());
+                found = name.filter(|name| name.starts_with("checkpoint-") && name.ends_with(".partial"));
+            }
+            Err(rustix::io::Errno::AGAIN)
+                if asking.is_finished() && began.elapsed() > MOMENT_WAIT_MAX / 4 =>
+            {
+                break;
+            }
+            Err(rustix::io::Errno::AGAIN) => std::thread::sleep(LOOK_EVERY),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}

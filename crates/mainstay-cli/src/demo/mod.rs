@@ -1,0 +1,96 @@
+//! `mainstay demo`: a service, its receivers and its clients, all of them killed over and over, and an audit.
+//!
+//! ```text
+//!   demo (top) ── starts, restarts, kills ──> supervisor ── starts, restarts, kills ──> service, 2 receivers, 4 clients
+//!       │                                         │
+//!       └── audits the folder at the end <── board, kills, recoveries, journals of clients and receivers (files)
+//! ```
+//! Each box is an operating-system process of its own, made from this same binary.
+
+pub(crate) mod audit;
+pub(crate) mod board;
+pub(crate) mod children;
+pub(crate) mod client;
+pub(crate) mod draw;
+pub(crate) mod killer;
+pub(crate) mod lines;
+pub(crate) mod orphan;
+pub(crate) mod plan;
+pub(crate) mod progress;
+pub(crate) mod receiver;
+pub(crate) mod report;
+pub(crate) mod requests;
+pub(crate) mod run;
+pub(crate) mod service;
+pub(crate) mod supervisor;
+pub(crate) mod top;
+
+use crate::verdict::Verdict;
+use plan::Role;
+use std::path::PathBuf;
+
+/// `mainstay demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mainstay demo                              about 30 seconds, then a table
+  mainstay demo --kills 200 --seed 7         more kills, another order
+  mainstay demo --level process              acknowledgements that survive kill -9 but not power loss
+  mainstay demo --json | jq .lost            the figures for a program
+  mainstay demo --dir /tmp/look              keep everything; then: mainstay journal stat /tmp/look/ledger.mainstay
+
+Exit code 0 only when nothing is lost and nothing doubled.")]
+pub(crate) struct Demo {
+    /// Requests, all clients together.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) requests: u64,
+    /// Kills with SIGKILL, all processes together.
+    #[arg(long, value_name = "K", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub(crate) kills: u64,
+    /// What requests and kills are drawn from.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What acknowledgements wait for: `disk` or `process`.
+    #[arg(long, value_name = "LEVEL", default_value = "disk")]
+    pub(crate) level: mainstay_types::level::Level,
+    /// Work in this folder, which must be empty or new, and keep it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Keep the temporary folder, and say where it is.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Record what the service does to its disk, for `mainstay sim cuts FILE`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One part of a running demo; started by the demo itself.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Part {
+    /// Which.
+    role: Role,
+    /// The demo's folder.
+    #[arg(long)]
+    run: PathBuf,
+    /// The process that started this one, and that it dies with.
+    #[arg(long)]
+    parent: u32,
+}
+
+/// Runs a part until it ends or is killed.
+///
+/// # Errors
+/// Those of the part.
+pub(crate) fn run_part(part: &Part) -> anyhow::Result<Verdict> {
+    orphan::die_with(part.parent)?;
+    let folder = run::RunFolder::new(&part.run);
+    match part.role {
+        Role::Service => service::serve(&folder)?,
+        Role::ReceiverOnce | Role::ReceiverAgain => receiver::receive(&folder, part.role)?,
+        Role::Client(client) => client::ask_all(&folder, client)?,
+        Role::Supervisor => supervisor::supervise(&folder)?,
+    }
+    Ok(Verdict::Clean)
+}

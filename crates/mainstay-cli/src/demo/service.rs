@@ -1,0 +1,75 @@
+//! The service of the demo: the bundled ledger with both receivers as its outside world, and small pages, so that
+//! segments, checkpoints and trimming come to happen within seconds.
+
+use super::lines::Lines;
+use super::run::{RecoveryRecord, RunFolder};
+use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
+use anyhow::Context;
+use mainstay::{Delivery, OutputPort, Server};
+use mainstay_disk::record::RecordOptions;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// Pages of the ring, and bytes of one.
+const PAGES: (u16, u32) = (3, 256 << 10);
+
+/// Log after which a checkpoint is taken, in bytes.
+const CHECKPOINT_LOG_BYTES: u64 = 1 << 20;
+
+/// Time after which a checkpoint is taken.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Serves until stopped or killed.
+///
+/// # Errors
+/// When it cannot start or go on.
+pub(crate) fn serve(folder: &RunFolder) -> anyhow::Result<()> {
+    mainstay::command_line::log_to_standard_error();
+    let _alone = wait_for_predecessor(folder)?;
+    let settings = folder.settings()?;
+    let receiver = |port| format!("http://127.0.0.1:{port}/");
+    let mut server = Server::new(Ledger::default)
+        .dir(folder.service())
+        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, settings.service_port)))
+        .level(settings.level)
+        .pages(PAGES.0, PAGES.1)
+        .output(OutputPort::http(NOTIFY_ONCE, receiver(settings.receiver_once_port)))
+        .output(
+            OutputPort::http(NOTIFY_AGAIN, receiver(settings.receiver_again_port))
+                .delivery(Delivery::AtMostOnce),
+        )
+        .limits(|limits| {
+            limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;
+            limits.checkpoint_interval = CHECKPOINT_INTERVAL;
+        });
+    if let Some(record) = &settings.record {
+        server = server.record(RecordOptions::new(record));
+    }
+    server.settings_mut().signals = true;
+    let running = server.start().context("the ledger does not start")?;
+    let started = running.started();
+    Lines::open(&folder.recoveries())?.append(&RecoveryRecord {
+        pid: std::process::id(),
+        created: started.journal.created,
+        recovery_ms: started.duration.as_secs_f64() * 1e3,
+        replayed: started.recovery.replayed,
+        outputs_again: started.recovery.outputs_again,
+    })?;
+    running.wait().context("the ledger ended")
+}
+
+/// Returns when no service of this demo runs any more.
+///
+/// # Errors
+/// Those of the file.
+pub(crate) fn wait_until_gone(folder: &RunFolder) -> anyhow::Result<()> {
+    wait_for_predecessor(folder).map(drop)
+}
+
+/// A service killed with its supervisor may be a moment in dying; a second one would be refused its directory and port.
+fn wait_for_predecessor(folder: &RunFolder) -> anyhow::Result<File> {
+    let alone = File::create(folder.path().join("service.alone"))?;
+    alone.lock()?;
+    Ok(alone)
+}

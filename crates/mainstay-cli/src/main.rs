@@ -1,0 +1,45 @@
+//! The command `mainstay`: a table of commands.
+
+mod demo;
+mod journal;
+mod ledger;
+mod outputs;
+mod serve;
+mod verdict;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Processes that survive crashes: kill anything at any moment, nothing acknowledged is lost and nothing takes effect
+/// twice.
+#[derive(Debug, Parser)]
+#[command(name = "mainstay", version, after_help = verdict::EXIT_CODES, arg_required_else_help = true)]
+enum Command {
+    /// Watch a service being killed over and over while its clients lose nothing and see nothing twice.
+    Demo(demo::Demo),
+    /// Serve the bundled ledger: accounts with a hash chain each, over HTTP.
+    Serve(Box<serve::Serve>),
+    /// Look into a journal directory, or mend it.
+    #[command(subcommand)]
+    Journal(journal::Journal),
+    /// List what a running service holds back, has on its way, or is in doubt about.
+    #[command(after_help = "Examples:
+  mainstay outputs http://127.0.0.1:7070
+  mainstay outputs ledger.mainstay            the directory of a running service
+  mainstay outputs ledger.mainstay --json | jq '.outputs[] | select(.state == \"in-doubt\")'")]
+    Outputs(outputs::Outputs),
+    /// A part of a running demo.
+    #[command(hide = true)]
+    DemoPart(demo::Part),
+}
+
+fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::Demo(options) => demo::top::demo(&options),
+        Command::Serve(options) => return serve::serve(*options),
+        Command::Journal(command) => journal::run(&command),
+        Command::Outputs(options) => outputs::run(&options),
+        Command::DemoPart(part) => demo::run_part(&part),
+    };
+    verdict::exit_code(ended)
+}

@@ -1,0 +1,219 @@
+//! `mainstay outputs`: what a running service holds back or has sent without an answer yet, and resolving what is in
+//! doubt.
+
+use crate::verdict::{UsageError, Verdict};
+use anyhow::{Context, bail};
+use mainstay_disk::lock::LOCK_FILE;
+use serde::Deserialize;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a running service may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Largest listing that is read, in bytes.
+const LISTING_BYTES_MAX: u64 = 256 << 20;
+
+/// `mainstay outputs`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Outputs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The running service: its URL, or its directory.
+    #[arg(required = true, value_name = "URL|DIR")]
+    service: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Say what became of an output in doubt, after having asked its receiver by other means.
+    #[command(after_help = "Examples:
+  mainstay outputs resolve http://127.0.0.1:7070 17 delivered     it did arrive
+  mainstay outputs resolve ledger.mainstay 17 send-again          it did not: send it again
+  mainstay outputs resolve ledger.mainstay 17 abandon             it did not, and shall not")]
+    Resolve(Resolve),
+}
+
+#[derive(Debug, clap::Args)]
+struct Resolve {
+    /// The running service: its URL, or its directory.
+    #[arg(value_name = "URL|DIR")]
+    service: String,
+    /// The number of the output, as `mainstay outputs` lists it.
+    output: u64,
+    /// What is to be done.
+    #[arg(value_enum)]
+    resolution: Resolution,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Resolution {
+    /// It has taken effect: treat it as acknowledged.
+    Delivered,
+    /// It has not: send it again.
+    SendAgain,
+    /// It shall not: give it up.
+    Abandon,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When no service answers.
+pub(crate) fn run(outputs: &Outputs) -> anyhow::Result<Verdict> {
+    match (&outputs.command, &outputs.service) {
+        (Some(Command::Resolve(resolve)), _) => resolve_one(resolve),
+        (None, Some(service)) => list(service, outputs.json),
+        (None, None) => {
+            let explanation = "name a running service by its URL or its directory".to_owned();
+            Err(UsageError { explanation }.into())
+        }
+    }
+}
+
+fn list(service: &str, json: bool) -> anyhow::Result<Verdict> {
+    let url = format!("{}/outputs", url_of(service)?);
+    let mut response = agent().get(&url).call().with_context(|| format!("{url} does not answer"))?;
+    let text = response
+        .body_mut()
+        .with_config()
+        .limit(LISTING_BYTES_MAX)
+        .read_to_string()
+        .with_context(|| format!("{url} broke off"))?;
+    if !response.status().is_success() {
+        bail!("{url} answers {}: {text}", response.status());
+    }
+    if json {
+        println!("{text}");
+        return Ok(Verdict::Clean);
+    }
+    let listing: Listing = serde_json::from_str(&text)
+        .with_context(|| format!("{url} lists outputs in a way unknown to this version"))?;
+    print(&listing);
+    Ok(Verdict::Clean)
+}
+
+/// The part of the listing that the table shows; the rest is for `--json`.
+#[derive(Deserialize)]
+struct Listing {
+    outputs: Vec<Output>,
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    id: u64,
+    port: String,
+    key: String,
+    state: String,
+    bytes: u64,
+    waits_for: Option<Wait>,
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    mark: String,
+    value: u64,
+    published: u64,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    name: String,
+    delivered: u64,
+    refused: u64,
+    stopped: Option<String>,
+}
+
+fn print(listing: &Listing) {
+    for Port { name, delivered, refused, stopped } in &listing.ports {
+        let of_port = |output: &&Output| output.port == *name;
+        let in_doubt =
+            listing.outputs.iter().filter(of_port).filter(|output| output.state == "in-doubt").count();
+        let on_their_way = listing.outputs.iter().filter(of_port).count() - in_doubt;
+        println!(
+            "{name}: {delivered} acknowledged and {refused} refused since the service started, {on_their_way} on their way, \
+             {in_doubt} in doubt"
+        );
+        if let Some(why) = stopped {
+            println!("  STOPPED: {why}");
+        }
+    }
+    for output in &listing.outputs {
+        let Output { id, port, key, state, bytes, waits_for } = output;
+        let waits = waits_for.as_ref().map_or_else(String::new, |Wait { mark, value, published }| {
+            format!("  waits for {mark} to reach {value}, it is at {published}")
+        });
+        println!("{id:>8}  {port:<16} {state:<10} {bytes:>8} B  {key}{waits}");
+    }
+    let in_doubt = listing.outputs.iter().filter(|output| output.state == "in-doubt").count();
+    if in_doubt > 0 {
+        println!(
+            "\nAn output in doubt may or may not have arrived, and is never sent again by itself. Ask its receiver, then:"
+        );
+        println!("  mainstay outputs resolve SERVICE ID delivered|send-again|abandon");
+    }
+}
+
+fn resolve_one(resolve: &Resolve) -> anyhow::Result<Verdict> {
+    let Resolve { service, output, resolution } = resolve;
+    let url = format!("{}/outputs/{output}/resolve", url_of(service)?);
+    let word = match resolution {
+        Resolution::Delivered => "delivered",
+        Resolution::SendAgain => "send-again",
+        Resolution::Abandon => "abandon",
+    };
+    let mut response = agent()
+        .post(&url)
+        .content_type("application/json")
+        .send(serde_json::json!({ "resolution": word }).to_string())
+        .with_context(|| format!("{url} does not answer"))?;
+    let text = response.body_mut().read_to_string().unwrap_or_default();
+    match response.status().as_u16() {
+        200..300 => println!("output {output}: {word}"),
+        404 => {
+            eprintln!("mainstay: there is no output {output} in doubt; nothing was changed");
+            return Ok(Verdict::Wrong);
+        }
+        status => bail!("{url} answers {status}: {text}"),
+    }
+    Ok(Verdict::Clean)
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(ANSWER_TIMEOUT))
+        .build()
+        .new_agent()
+}
+
+/// The address of a service named by its URL, or by its directory: then the lock file there says where it listens.
+fn url_of(service: &str) -> anyhow::Result<String> {
+    if service.starts_with("http://") || service.starts_with("https://") {
+        return Ok(service.trim_end_matches('/').to_owned());
+    }
+    let directory = Path::new(service);
+    if !directory.is_dir() {
+        let explanation = format!("`{service}` is neither a URL (http://127.0.0.1:7070) nor a directory");
+        return Err(UsageError { explanation }.into());
+    }
+    if crate::journal::directory::writer(directory).is_none() {
+        bail!(
+            "no process serves {service}: outputs are known to a running service only. Start it and ask again; \
+             `mainstay journal dump {service}` shows what is recorded of them"
+        );
+    }
+    let lock = std::fs::read_to_string(directory.join(LOCK_FILE)).unwrap_or_default();
+    let address = lock.split_whitespace().find_map(|word| word.parse::<std::net::SocketAddr>().ok());
+    match address {
+        Some(address) => Ok(format!("http://{address}")),
+        None => {
+            bail!("the process that serves {service} has not written down where it listens: name its URL")
+        }
+    }
+}

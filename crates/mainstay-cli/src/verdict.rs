@@ -1,0 +1,38 @@
+//! How a command ends, and the exit code that says so.
+
+use std::process::ExitCode;
+
+/// Text for the end of every help page.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 all is well; 1 something is wrong with what was looked at (damage, a loss, \
+                              a target missed); 2 the command line is wrong; 3 the environment failed (files, network, \
+                              permissions)";
+
+/// A command came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing is wrong.
+    Clean,
+    /// What was looked at is not as it should be; the command has said what.
+    Wrong,
+}
+
+/// The values given on the command line cannot be used together, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{explanation}")]
+pub(crate) struct UsageError {
+    /// What is wrong and what would be right.
+    pub(crate) explanation: String,
+}
+
+/// The exit code of a command, after its error, if any, has been printed.
+#[must_use]
+pub(crate) fn exit_code(ended: anyhow::Result<Verdict>) -> ExitCode {
+    match ended {
+        Ok(Verdict::Clean) => ExitCode::SUCCESS,
+        Ok(Verdict::Wrong) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("mainstay: {error:#}");
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 3 })
+        }
+    }
+}
