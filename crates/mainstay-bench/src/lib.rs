@@ -8,4 +8,5 @@ pub mod journal;
 pub mod machine;
 pub mod report;
 pub mod scratch;
+pub mod step;
 pub mod system_calls;

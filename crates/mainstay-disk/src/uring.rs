@@ -158,6 +158,11 @@ impl Driver {
                 effects.into_iter().for_each(|effect| self.take_off(effect));
             }
         }
+        // Nothing is in flight any more. The kernel takes a closed ring apart in its own time; the directory's lock must
+        // not wait for that, or opening it again at once would find it held by nobody.
+        if self.performer.lock().is_some() {
+            let _ = self.ring.submitter().unregister_files();
+        }
     }
 
     /// Asks to be told when the inbox changes.

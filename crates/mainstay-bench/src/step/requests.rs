@@ -1,0 +1,189 @@
+//! Requests at 1 and at 64 clients: bare echo, each level, each policy; the bare sync in the same rounds.
+
+use super::load::{self, BODY_BYTES};
+use super::services::{bare_echo, serve};
+use super::{Setting, StepError};
+use crate::floor::{DurableWrite, FloorFile};
+use crate::machine::Meter;
+use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
+use mainstay_recovery::policy::Policy;
+use mainstay_types::level::Level;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Bytes that the journal writes for one such request: headers, determinant, key and body.
+const FLOOR_WRITE_BYTES: usize = 256;
+
+/// Floor writes in a round.
+const FLOOR_WRITES: usize = 400;
+
+/// Highest median latency added to the bare echo's at 1 client, in floors.
+const ADDED_FLOORS_MAX: f64 = 1.3;
+
+/// Least rate at level `Process` over the bare echo's, at 64 clients.
+const PROCESS_SHARE_MIN: f64 = 0.5;
+
+/// Least rate at level `Disk` over that at level `Process`, at 64 clients.
+const DISK_SHARE_MIN: f64 = 0.7;
+
+struct Server {
+    name: String,
+    level: Option<Level>,
+    address: SocketAddr,
+}
+
+/// What a server gave at one number of clients.
+struct Measured {
+    latency_us: Samples,
+    rates: Samples,
+    meter: Meter,
+}
+
+pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), StepError> {
+    let echo = bare_echo()?;
+    let mut servers = vec![Server { name: "bare axum echo".to_owned(), level: None, address: echo.address }];
+    let mut running = Vec::new();
+    for (level, policy) in [
+        (Level::Process, Policy::Deferred),
+        (Level::Disk, Policy::Deferred),
+        (Level::Process, Policy::Immediate),
+        (Level::Disk, Policy::Immediate),
+    ] {
+        let service = serve(setting.directory, level, policy)?;
+        let name = format!("ours: {policy}, {level}");
+        servers.push(Server { name, level: Some(level), address: service.address() });
+        running.push(service);
+    }
+    let floor = |name: &str, method| {
+        FloorFile::create(&setting.directory.join(name), method, 64 << 20, FLOOR_WRITE_BYTES)
+    };
+    let mut floors =
+        [floor("step-fdatasync", DurableWrite::Fdatasync)?, floor("step-direct", DurableWrite::DirectDsync)?];
+    for clients in [1, 64] {
+        at(setting, clients, &servers, &mut floors, report)?;
+    }
+    for service in running {
+        service.stop()?;
+    }
+    Ok(())
+}
+
+fn at(
+    setting: &Setting<'_>,
+    clients: usize,
+    servers: &[Server],
+    floors: &mut [FloorFile; 2],
+    report: &mut Report,
+) -> Result<(), StepError> {
+    let (rounds, slice) = setting.choose((6, Duration::from_millis(250)), (20, Duration::from_millis(500)));
+    let new = || Measured {
+        latency_us: Samples::default(),
+        rates: Samples::default(),
+        meter: Meter::new(setting.directory),
+    };
+    let mut measured: Vec<_> = servers.iter().map(|_| new()).collect();
+    let mut floor_us = [Samples::default(), Samples::default()];
+    for round in 0..=rounds {
+        for (server, measured) in servers.iter().zip(&mut measured) {
+            if round == 0 {
+                load::run(&server.name, server.address, clients, slice)?;
+                continue;
+            }
+            let taken = measured.meter.slice(|| load::run(&server.name, server.address, clients, slice))?;
+            measured.rates.push(taken.rate);
+            measured.latency_us.extend(taken.latency_us.values().iter().copied());
+        }
+        for (floor, floor_us) in floors.iter_mut().zip(&mut floor_us) {
+            for _ in 0..FLOOR_WRITES {
+                let since = Instant::now();
+                floor.write(FLOOR_WRITE_BYTES)?;
+                floor_us.push(since.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+    }
+    let better = usize::from(floor_us[1].median() < floor_us[0].median());
+    let floor = floor_us[better].median();
+    add_targets(clients, &measured, floor, report);
+    add_figure(clients, servers, measured, floor, better, report);
+    Ok(())
+}
+
+fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut Report) {
+    let [echo, process, disk] = [0, 1, 2].map(|index: usize| &measured[index]);
+    if clients == 1 {
+        let added = (disk.latency_us.median() - echo.latency_us.median()) / floor;
+        let name = "1 client, deferred: median latency added to the bare echo's, in floors";
+        report.targets.push(Target::new(
+            name,
+            added,
+            Bound::AtMost,
+            ADDED_FLOORS_MAX,
+            "floors",
+            Some(Level::Disk),
+        ));
+        return;
+    }
+    let share = |ours: &Measured, reference: &Measured| {
+        let mut shares = Samples::default();
+        shares.extend(
+            ours.rates.values().iter().zip(reference.rates.values()).map(|(ours, other)| ours / other),
+        );
+        shares.median()
+    };
+    let name = "64 clients, deferred: rate at level process over the bare echo's";
+    let value = share(process, echo);
+    report.targets.push(Target::new(
+        name,
+        value,
+        Bound::AtLeast,
+        PROCESS_SHARE_MIN,
+        "x",
+        Some(Level::Process),
+    ));
+    let name = "64 clients, deferred: rate at level disk over that at level process";
+    let value = share(disk, process);
+    report.targets.push(Target::new(name, value, Bound::AtLeast, DISK_SHARE_MIN, "x", Some(Level::Disk)));
+}
+
+fn add_figure(
+    clients: usize,
+    servers: &[Server],
+    measured: Vec<Measured>,
+    floor: f64,
+    better: usize,
+    report: &mut Report,
+) {
+    let mut notes: Vec<String> = servers
+        .iter()
+        .zip(&measured)
+        .map(|(server, measured)| {
+            let rates = &measured.rates;
+            let (rate, low, high) = (rates.median(), rates.quantile(0.0), rates.quantile(1.0));
+            format!("{}: {rate:.0} requests/s ({low:.0} to {high:.0} by round)", server.name)
+        })
+        .collect();
+    let method = ["pwrite + fdatasync", "O_DIRECT | O_DSYNC"][better];
+    notes.push(format!("floor: {FLOOR_WRITE_BYTES} B by {method}, p50 {floor:.1} us"));
+    notes.push("processor time is that of servers and clients together".to_owned());
+    let window = u32::try_from(clients).expect("few clients");
+    let arms = servers.iter().zip(measured).map(|(server, measured)| {
+        let operations = measured.latency_us.values().len() as u64;
+        Arm {
+            name: server.name.clone(),
+            level: server.level,
+            window,
+            payload_bytes: BODY_BYTES as u64,
+            unit: "us",
+            operations,
+            cpu_ns_per_operation: Some(measured.meter.cpu_ns_per_operation(operations)),
+            disk: measured.meter.disk(),
+            samples: measured.latency_us,
+        }
+    });
+    report.figures.push(Figure {
+        name: if clients == 1 { "requests, 1 client" } else { "requests, 64 clients" },
+        meaning: "POST /call with a key of its own, until the whole answer is there".to_owned(),
+        arms: arms.collect(),
+        notes,
+    });
+}

@@ -1,0 +1,113 @@
+//! What is measured: a bare echo on axum, and services at each level and policy with a handler that echoes as well.
+
+use super::StepError;
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use mainstay_disk::open::Options;
+use mainstay_journal::options::OpenOptions;
+use mainstay_process::config::{Config, Limits};
+use mainstay_process::handler::{Answer, Context, Handler, RestoreError};
+use mainstay_recovery::policy::Policy;
+use mainstay_runtime::service::{Running, Service, start};
+use mainstay_runtime::settings::{Ingress, Settings};
+use mainstay_types::level::Level;
+use mainstay_types::rules::Rules;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// Answers with what it was sent, and counts.
+#[derive(Debug, Default)]
+pub(super) struct Echo {
+    count: u64,
+}
+
+impl Handler for Echo {
+    fn handle(&mut self, body: &[u8], _: &mut Context<'_>) -> Answer {
+        self.count += 1;
+        Answer { status: 200, body: body.to_vec() }
+    }
+
+    fn query(&self, _: &[u8]) -> Answer {
+        Answer { status: 200, body: self.count.to_string().into_bytes() }
+    }
+
+    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        into.write_all(&self.count.to_le_bytes())
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let count =
+            bytes.try_into().map_err(|_| RestoreError { reason: "a count has 8 bytes".to_owned() })?;
+        self.count = u64::from_le_bytes(count);
+        Ok(())
+    }
+}
+
+/// How the process of an [`Echo`] is set up.
+pub(super) fn config(level: Level, policy: Policy) -> Config {
+    Config {
+        name: "echo".to_owned(),
+        version: 1,
+        level,
+        policy,
+        ports: Vec::new(),
+        // The keys of a whole run are kept: measured are requests, not refusals.
+        limits: Limits { keys_max: 100_000_000, ..Limits::default() },
+        entropy: 1,
+        rules: Rules::KEPT,
+    }
+}
+
+/// How its journal is opened: the defaults.
+pub(super) fn disk_options() -> Options {
+    Options {
+        journal: OpenOptions::default(),
+        backend: mainstay_disk::disk::Backend::Auto,
+        create_directory: true,
+        hint: "mainstay bench step".to_owned(),
+        record: None,
+    }
+}
+
+/// A service in a folder of its own.
+pub(super) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Running, StepError> {
+    let settings = Settings {
+        directory: directory.join(format!("{level}-{policy}")),
+        disk: disk_options(),
+        process: config(level, policy),
+        outputs: Vec::new(),
+        ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
+        checkpoint_timeout: std::time::Duration::from_secs(60),
+        stop_timeout: std::time::Duration::from_secs(10),
+        signals: false,
+    };
+    let service = Service {
+        make: Box::new(Echo::default),
+        check_command: Box::new(|_| Ok(())),
+        check_query: Box::new(|_| Ok(())),
+    };
+    Ok(start(settings, service)?)
+}
+
+/// An echo with nothing behind it, on as many threads as a service has.
+#[derive(Debug)]
+pub(super) struct BareEcho {
+    pub(super) address: SocketAddr,
+    _runtime: Runtime,
+}
+
+pub(super) fn bare_echo() -> Result<BareEcho, StepError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1))
+        .enable_all()
+        .build()?;
+    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = listener.local_addr()?;
+    let router = Router::new().route("/call", post(|body: Bytes| async move { body }));
+    runtime.spawn(async move { axum::serve(listener, router).await });
+    Ok(BareEcho { address, _runtime: runtime })
+}
