@@ -121,8 +121,8 @@ fn allowance(settings: &Settings, client: usize, kills: u64) -> u64 {
     if kills >= settings.kills {
         return share;
     }
-    let part = u128::from(share) * (2 * u128::from(kills) + 3);
-    u64::try_from(part.div_ceil(2 * u128::from(settings.kills) + 2)).expect("not above the share").min(share)
+    let part = u128::from(share) * (2 * u128::from(kills) + 6);
+    u64::try_from(part.div_ceil(2 * u128::from(settings.kills) + 5)).expect("not above the share").min(share)
 }
 
 impl Line {

@@ -25,6 +25,9 @@ const CHECKPOINT_TYPICAL: Duration = Duration::from_micros(800);
 /// A first guess at how long recovery takes, until one was seen.
 const RECOVERY_TYPICAL: Duration = Duration::from_millis(20);
 
+/// A kill within recovery is aimed no later than at this part of what the last one took: the next may be faster.
+const RECOVERY_AIM_MAX: f64 = 0.7;
+
 /// How often files are looked at while a moment is waited for.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
@@ -52,7 +55,7 @@ pub(crate) fn kill(
         (Role::Service, Moment::Recovering) => {
             let pid = children.pid(Role::Service);
             let began = wait_for_recovery(folder, pid);
-            std::thread::sleep(usual_recovery(folder)?.mul_f64(kill.delay));
+            std::thread::sleep(usual_recovery(folder)?.mul_f64(RECOVERY_AIM_MAX * kill.delay));
             let before = board.in_flight()?;
             children.kill(Role::Service)?;
             record.in_flight = still_in_flight(before, board)?;
@@ -94,7 +97,10 @@ pub(crate) fn still_in_flight(before: [u64; CLIENTS], board: &Board) -> anyhow::
 }
 
 /// Waits until a request is being made: of the client to be killed, or of any.
-fn wait_for_request(board: &Board, role: Role) -> anyhow::Result<[u64; CLIENTS]> {
+///
+/// # Errors
+/// Those of the board.
+pub(crate) fn wait_for_request(board: &Board, role: Role) -> anyhow::Result<[u64; CLIENTS]> {
     let began = Instant::now();
     loop {
         let in_flight = board.in_flight()?;

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Pages of the ring, and bytes of one.
 const PAGES: (u16, u32) = (3, 256 << 10);
 
+/// Longest request, in bytes: it must fit a page.
+const BODY_BYTES_MAX: usize = 4 << 10;
+
 /// Log after which a checkpoint is taken, in bytes.
 const CHECKPOINT_LOG_BYTES: u64 = 1 << 20;
 
@@ -40,6 +43,7 @@ pub(crate) fn serve(folder: &RunFolder) -> anyhow::Result<()> {
                 .delivery(Delivery::AtMostOnce),
         )
         .limits(|limits| {
+            limits.body_bytes_max = BODY_BYTES_MAX;
             limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;
             limits.checkpoint_interval = CHECKPOINT_INTERVAL;
         });

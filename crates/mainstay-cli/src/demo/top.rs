@@ -5,7 +5,7 @@ use super::audit::{Evidence, audit};
 use super::board::{Board, Slot};
 use super::children::part;
 use super::draw::Draw;
-use super::killer::still_in_flight;
+use super::killer::{still_in_flight, wait_for_request};
 use super::lines::{self, Lines};
 use super::plan::{Kill, Moment, Role, plan};
 use super::progress::Progress;
@@ -158,7 +158,7 @@ fn kill_supervisor(
     due: &Kill,
 ) -> anyhow::Result<()> {
     std::thread::sleep(SUPERVISOR_DELAY_MAX.mul_f64(due.delay));
-    let before = board.in_flight()?;
+    let before = wait_for_request(board, Role::Supervisor)?;
     supervisor.kill()?;
     let record = KillRecord {
         index,

@@ -34,7 +34,7 @@ struct Sums {
 pub(super) fn stat(common: &Common) -> anyhow::Result<Verdict> {
     let mut records_by_kind: BTreeMap<String, u64> = BTreeMap::new();
     let walked = directory::walk(&common.dir, &mut |record| {
-        *records_by_kind.entry(kind_name(record.kind)).or_default() += 1
+        *records_by_kind.entry(kind_name(record.kind)).or_default() += 1;
     })?;
     let inspection = match walked {
         Ok(inspection) => inspection,
