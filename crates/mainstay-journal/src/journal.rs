@@ -179,6 +179,8 @@ pub struct Journal<M> {
 
     poison: Option<Failure>,
     sealed: bool,
+    /// The record that begins this life, while no page could be opened for it.
+    life_due: Option<Life>,
     attempt: Option<Attempt>,
     watermark_turn: usize,
     stats: Stats,
@@ -186,7 +188,8 @@ pub struct Journal<M> {
 
 impl<M: PageMemory> Journal<M> {
     /// Begins the life that `resume` names, in a ring of the sizes it names: formats the ring and appends the record
-    /// that names this life. It becomes durable with the first flush.
+    /// that names this life, or leaves that to the first append if the disk was too full for another segment. It becomes
+    /// durable with the first flush.
     ///
     /// # Panics
     /// When the ring has other sizes.
@@ -227,6 +230,11 @@ impl<M: PageMemory> Journal<M> {
             trim_to: resume.first,
             poison: None,
             sealed: false,
+            life_due: Some(Life {
+                generation: resume.generation,
+                previous_end: resume.end,
+                reason: resume.reason,
+            }),
             attempt: resume.attempt,
             watermark_turn: 0,
             stats: Stats::default(),
@@ -234,11 +242,10 @@ impl<M: PageMemory> Journal<M> {
         journal.format_ring(&resume.tail);
         if open {
             journal.slots[journal.slot] = Slot::opened(page, resume.tail.len());
-        } else {
+            journal.put_life();
+        } else if journal.segment_of_page(page) < journal.prepared_to || journal.buffer_only {
             journal.open_page();
         }
-        let life = Life { generation: resume.generation, previous_end: resume.end, reason: resume.reason };
-        journal.put_record(Kind::LIFE, InstanceId(0), &[&life.encode()], Life::BYTES);
         journal
     }
 
@@ -327,7 +334,8 @@ impl<M: PageMemory> Journal<M> {
         }
         self.open_page();
         self.prepare_ahead(out);
-        Ok(())
+        // The record that begins a life may have taken the room that the largest record needs.
+        self.make_room(payload, out)
     }
 
     fn close_page(&mut self) {
@@ -369,6 +377,14 @@ impl<M: PageMemory> Journal<M> {
         self.end = self.page_start.plus(PAGE_HEADER_BYTES as u64);
         self.marked = self.durable;
         self.open = true;
+        self.put_life();
+    }
+
+    /// Begins this life before its first record.
+    fn put_life(&mut self) {
+        if let Some(life) = self.life_due.take() {
+            self.put_record(Kind::LIFE, InstanceId(0), &[&life.encode()], Life::BYTES);
+        }
     }
 
     /// Puts a record where there is room for it.
@@ -518,6 +534,8 @@ impl<M: PageMemory> Journal<M> {
             DiskEvent::Trimmed { first } => {
                 self.trimming = false;
                 self.first = self.first.max(first);
+                // What was trimmed may be the space that was missing.
+                self.prepare_failure = None;
                 self.trim(self.trim_to, out);
             }
             DiskEvent::TrimFailed { .. } => {

@@ -10,7 +10,7 @@ use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::journal::Resume;
 use crate::options::OpenOptions;
 use crate::record::Kind;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Failure, Storage, StorageError};
 use crate::survey::{Ring, Survey, survey};
 use crate::walk::{Patched, Walked, walk};
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
@@ -361,7 +361,12 @@ fn catalog_of(
         lives: walked.lives.clone(),
     };
     for segment in first..=last {
-        catalog.prepare(storage, segment)?;
+        match catalog.prepare(storage, segment) {
+            // Nothing lies in it yet: on a full disk the journal opens all the same, is read, and accepts again later.
+            Err(error)
+                if error.failure == Failure::NoSpace && geometry.segment_start(segment) == walked.end => {}
+            result => result?,
+        }
     }
     Ok(catalog)
 }

@@ -197,10 +197,24 @@ fn a_full_disk_stops_accepting_and_goes_on_when_there_is_space() {
     assert!(matches!(rig.journal.health(), Health::Full { failure: Failure::NoSpace, .. }));
     // What was accepted becomes durable all the same, since its segments were made ready before.
     rig.flush_and_settle();
-    let mut reopened = Rig::open(rig.storage.clone(), &options);
-    if let Ok(reopened) = &mut reopened {
-        assert_eq!(reopened.read_back().unwrap(), appended);
+    // Also when it is restarted meanwhile.
+    let mut reopened = Rig::open(rig.storage.clone(), &options).unwrap();
+    assert_eq!(reopened.read_back().unwrap(), appended);
+    loop {
+        match reopened.append(b"full") {
+            Err(AppendError::Full { failure: Failure::NoSpace, .. }) => break,
+            Err(AppendError::Stalled) => reopened.settle(),
+            other => panic!("{other:?}"),
+        }
     }
+    reopened.storage.limit_space(None);
+    reopened.journal.retry(&mut reopened.asked);
+    let largest = vec![8; reopened.journal.record_bytes_max()];
+    reopened.append_waiting(&largest);
+    reopened.flush_and_settle();
+    let mut again = Rig::open(reopened.kill(), &options).unwrap();
+    assert_eq!(again.read_back().unwrap()[..], [&appended[..], &[largest]].concat());
+
     rig.journal.retry(&mut rig.asked);
     rig.settle();
     assert!(matches!(rig.journal.health(), Health::Full { .. }), "there is still no space");
