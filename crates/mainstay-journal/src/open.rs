@@ -360,6 +360,10 @@ fn catalog_of(
         segment_serial: survey.segments.values().map(|entry| entry.serial).max().unwrap_or(0),
         lives: walked.lives.clone(),
     };
+    if survey.superblock_unsettled {
+        // Before any file that it gives up is written over.
+        catalog.write_superblock(storage, survey.superblock)?;
+    }
     for segment in first..=last {
         match catalog.prepare(storage, segment) {
             // Nothing lies in it yet: on a full disk the journal opens all the same, is read, and accepts again later.

@@ -81,6 +81,8 @@ pub(crate) struct Survey {
     pub(crate) superblock: Superblock,
     /// One copy was damaged.
     pub(crate) superblock_damaged: bool,
+    /// The copies differ: what is read may not be on the disk.
+    pub(crate) superblock_unsettled: bool,
     pub(crate) segments: BTreeMap<u64, SegmentEntry>,
     /// Files whose header is unreadable.
     pub(crate) unreadable: Vec<UnreadableEntry>,
@@ -160,11 +162,11 @@ pub(crate) fn read_up_to(
     storage.read(file, offset, &mut into[..there])
 }
 
-/// Reads the two copies and takes the later intact one.
+/// Reads the two copies and takes the later intact one; also gives all intact ones.
 pub(crate) fn read_superblock(
     storage: &mut dyn Storage,
     file: &FileEntry,
-) -> Result<(Superblock, bool), OpenError> {
+) -> Result<(Superblock, Vec<Superblock>), OpenError> {
     let mut copies = Vec::new();
     let mut newer = None;
     for offset in [0, SUPERBLOCK_COPY_OFFSET] {
@@ -179,9 +181,8 @@ pub(crate) fn read_superblock(
     if let Some(found) = newer {
         return Err(newer_version(&file.name, found));
     }
-    let damaged = copies.len() < 2;
-    let latest = copies.into_iter().max_by_key(|copy| copy.serial).ok_or(OpenError::SuperblockDamaged)?;
-    Ok((latest, damaged))
+    let latest = copies.iter().copied().max_by_key(|copy| copy.serial).ok_or(OpenError::SuperblockDamaged)?;
+    Ok((latest, copies))
 }
 
 fn newer_version(file: &str, found: u32) -> OpenError {
@@ -205,10 +206,11 @@ pub(crate) fn survey(storage: &mut dyn Storage) -> Result<Option<Survey>, OpenEr
     let Some(root) = files.iter().find(|file| file.name == SUPERBLOCK_FILE) else {
         return Ok(None);
     };
-    let (superblock, superblock_damaged) = read_superblock(storage, root)?;
+    let (superblock, copies) = read_superblock(storage, root)?;
     let mut survey = Survey {
         superblock,
-        superblock_damaged,
+        superblock_damaged: copies.len() < 2,
+        superblock_unsettled: copies != [superblock, superblock],
         segments: BTreeMap::new(),
         unreadable: Vec::new(),
         superseded: Vec::new(),

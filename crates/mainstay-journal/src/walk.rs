@@ -76,7 +76,7 @@ pub(crate) fn walk(
         tail: Vec::new(),
         damage: None,
     };
-    // The end of the last record that is no pad: a seal that nothing but a pad precedes unsynced is a seal.
+    // The end of the last user's record: a seal before which only the journal's own were unsynced is a seal.
     let mut content_end = superblock.first;
     let mut bytes = vec![0; page_bytes];
     loop {
@@ -132,7 +132,7 @@ pub(crate) fn walk(
             let seals = header.kind == Kind::SEAL;
             walked.sealed =
                 seals && watermark_of(header.kind, payload).is_some_and(|mark| mark >= content_end);
-            if header.kind != Kind::PAD {
+            if !header.kind.is_own() {
                 content_end = start.plus(end as u64);
             }
             if !header.kind.is_own() {

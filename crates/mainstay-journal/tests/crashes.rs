@@ -20,6 +20,13 @@ enum Step {
     },
     Settle,
     TrimHalf,
+    /// Lets the next sync fail, whoever asks for it.
+    FailSync,
+    /// Leaves no space for another segment, or lifts that limit.
+    Space {
+        full: bool,
+    },
+    Retry,
     Kill,
     /// Power loss, with a seed for what arrives.
     Cut {
@@ -37,6 +44,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => any::<usize>().prop_map(|choice| Step::Perform { choice }),
         1 => Just(Step::Settle),
         1 => Just(Step::TrimHalf),
+        1 => Just(Step::FailSync),
+        1 => any::<bool>().prop_map(|full| Step::Space { full }),
+        1 => Just(Step::Retry),
         1 => Just(Step::Kill),
         1 => (any::<u64>(), proptest::option::of(0u64..40))
             .prop_map(|(seed, during_open)| Step::Cut { seed, during_open }),
@@ -105,7 +115,11 @@ fn run(options: &OpenOptions, steps: &[Step]) {
                     rig.journal.trim(lsn, &mut rig.asked);
                 }
             }
+            Step::FailSync => rig.storage.fail_syncs(1),
+            Step::Space { full } => rig.storage.limit_space(full.then_some(0)),
+            Step::Retry => rig.journal.retry(&mut rig.asked),
             Step::Kill => {
+                rig.storage.fail_syncs(0);
                 let promised = rig.journal.end();
                 rig = Rig::open(rig.kill(), options).expect("a killed journal opens");
                 assert!(!rig.report.ring_missing && rig.report.cut.is_none());
@@ -129,6 +143,8 @@ fn run(options: &OpenOptions, steps: &[Step]) {
                 if !matches!(rig.journal.health(), mainstay_journal::journal::Health::Good) {
                     continue;
                 }
+                rig.storage.fail_syncs(0);
+                rig.storage.limit_space(None);
                 let promised = rig.journal.end();
                 rig = Rig::open(rig.stop(), options).expect("a stopped journal opens");
                 assert!(rig.report.sealed);
@@ -139,7 +155,7 @@ fn run(options: &OpenOptions, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_promised_is_lost_and_nothing_else_appears(
