@@ -15,6 +15,7 @@ use crate::survey::{Ring, Survey, survey};
 use crate::walk::{Patched, Walked, walk};
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
 
 /// An opened journal: everything below `report.end` is durable and in the segments.
@@ -102,6 +103,27 @@ pub struct Damage {
     pub watermark: Lsn,
 }
 
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, file, offset, lsn, .. } = self;
+        match kind {
+            DamageKind::Record => write!(f, "`{file}` is damaged at byte {offset} (LSN {lsn})"),
+            DamageKind::FileTruncated => {
+                write!(f, "`{file}` is truncated and lacks what was at byte {offset} (LSN {lsn})")
+            }
+            DamageKind::SegmentMissing { segment } if file.is_empty() => {
+                write!(f, "the file of segment {segment} (from LSN {lsn} on) is missing")
+            }
+            DamageKind::SegmentMissing { segment } => {
+                write!(
+                    f,
+                    "no file holds segment {segment} (LSN {lsn}); its header may be the unreadable one of {file}"
+                )
+            }
+        }
+    }
+}
+
 /// The journal was not opened. Nothing was changed, except where [`OpenError::Storage`] arose while the intact journal
 /// was being made durable, which can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,9 +178,10 @@ pub enum OpenError {
     },
     /// Durable bytes are damaged.
     #[error(
-        "{:?} damaged in `{}` at byte {} (LSN {}), below the durable watermark {}: every record below LSN {} is intact, \
-         nothing was changed; `mainstay journal repair` shows what can be done",
-        .0.kind, .0.file, .0.offset, .0.lsn, .0.watermark, .0.lsn
+        "{0}, below the durable watermark {watermark}: every record below LSN {lsn} is intact, nothing was changed; \
+         `mainstay journal repair` shows what can be done",
+        watermark = .0.watermark,
+        lsn = .0.lsn
     )]
     Damaged(Damage),
 }

@@ -18,7 +18,7 @@ pub enum ReadError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// What was durable does not parse.
-    #[error("{:?} damaged in `{}` at byte {} (LSN {})", .0.kind, .0.file, .0.offset, .0.lsn)]
+    #[error("{0}")]
     Damaged(Damage),
 }
 

@@ -160,6 +160,11 @@ fn a_missing_segment_is_named_and_the_rest_is_not_touched() {
     };
     assert_eq!(damage.kind, DamageKind::SegmentMissing { segment: used[1].segment.unwrap() });
     assert_eq!(damage.lsn, used[1].range.start);
+    let said = OpenError::Damaged(damage.clone()).to_string();
+    for word in [format!("segment {}", used[1].segment.unwrap()), damage.lsn.to_string(), "repair".to_owned()]
+    {
+        assert!(said.contains(&word), "{said}");
+    }
 }
 
 #[test]
