@@ -1,0 +1,21 @@
+//! The machines of Mainstay under one made clock and one seed, with an oracle beside them.
+
+#![forbid(unsafe_code)]
+
+mod checkpoints;
+mod clients;
+pub mod disk;
+mod journal_world;
+mod ledger;
+mod model;
+mod oracle;
+mod order;
+pub mod properties;
+pub mod random;
+pub mod reach;
+mod receivers;
+mod ring;
+pub mod run;
+mod service;
+mod trace;
+mod world;

@@ -1,0 +1,119 @@
+//! What must hold in every run: one file per property, each with its source.
+
+pub(crate) mod acknowledged_survives;
+pub(crate) mod delivered_once;
+pub(crate) mod evicted_not_reapplied;
+pub(crate) mod failure_free;
+pub(crate) mod outputs_guaranteed;
+pub(crate) mod released_once;
+pub(crate) mod same_answer;
+pub(crate) mod stable_before_release;
+pub(crate) mod unknown_not_absent;
+
+use std::fmt;
+
+/// A property of the oracle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Property {
+    /// Nothing is released that a failure of its level could still undo.
+    StableBeforeRelease,
+    /// Everything acknowledged is found by every later recovery.
+    AcknowledgedSurvives,
+    /// No request is delivered twice.
+    DeliveredOnce,
+    /// A request below its floor is never delivered.
+    EvictedNotReapplied,
+    /// The same request gets the same answer.
+    SameAnswer,
+    /// An effect is released once per life.
+    ReleasedOnce,
+    /// Each port gives its guarantee.
+    OutputsGuaranteed,
+    /// State, answers and outputs are those of a run without failures over the surviving order.
+    FailureFree,
+    /// What may have happened is never taken as not happened.
+    UnknownNotAbsent,
+    /// Recovery succeeds after every fault that it is made for.
+    Recovers,
+    /// Once faults end, everything asked for comes to an end.
+    Progress,
+    /// No assertion of a machine fails.
+    Asserts,
+}
+
+impl Property {
+    /// Every property.
+    pub const ALL: [Self; 12] = [
+        Self::StableBeforeRelease,
+        Self::AcknowledgedSurvives,
+        Self::DeliveredOnce,
+        Self::EvictedNotReapplied,
+        Self::SameAnswer,
+        Self::ReleasedOnce,
+        Self::OutputsGuaranteed,
+        Self::FailureFree,
+        Self::UnknownNotAbsent,
+        Self::Recovers,
+        Self::Progress,
+        Self::Asserts,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StableBeforeRelease => "stable-before-release",
+            Self::AcknowledgedSurvives => "acknowledged-survives",
+            Self::DeliveredOnce => "delivered-once",
+            Self::EvictedNotReapplied => "evicted-not-reapplied",
+            Self::SameAnswer => "same-answer",
+            Self::ReleasedOnce => "released-once",
+            Self::OutputsGuaranteed => "outputs-guaranteed",
+            Self::FailureFree => "failure-free",
+            Self::UnknownNotAbsent => "unknown-not-absent",
+            Self::Recovers => "recovers",
+            Self::Progress => "progress",
+            Self::Asserts => "asserts",
+        }
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::StableBeforeRelease => stable_before_release::SOURCE,
+            Self::AcknowledgedSurvives => acknowledged_survives::SOURCE,
+            Self::DeliveredOnce => delivered_once::SOURCE,
+            Self::EvictedNotReapplied => evicted_not_reapplied::SOURCE,
+            Self::SameAnswer => same_answer::SOURCE,
+            Self::ReleasedOnce => released_once::SOURCE,
+            Self::OutputsGuaranteed => outputs_guaranteed::SOURCE,
+            Self::FailureFree => failure_free::SOURCE,
+            Self::UnknownNotAbsent => unknown_not_absent::SOURCE,
+            Self::Recovers => "journal and process: only damage below the durable watermark may refuse to start",
+            Self::Progress => "liveness under fairness: Alpern and Schneider 1985",
+            Self::Asserts => "the machines' own assertions",
+        }
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub property: Property,
+    /// What was seen, for people.
+    pub what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(property: Property, what: String) -> Self {
+        Self { property, what }
+    }
+}

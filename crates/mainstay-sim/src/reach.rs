@@ -1,0 +1,198 @@
+//! Reach counters: how often each rare branch was taken. A simulation that never went there proves nothing about it.
+
+use std::collections::BTreeMap;
+
+macro_rules! reach {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A rare branch.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reach {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reach {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+reach! {
+    /// kill -9.
+    Kill = "kill",
+    /// The power went.
+    PowerCut = "power_cut",
+    /// The power went between two lives, after a kill.
+    PowerCutBetweenLives = "power_cut_between_lives",
+    /// A crash while the journal was opened.
+    CrashInOpen = "crash_in_open",
+    /// A crash while the process was recovered.
+    CrashInRecovery = "crash_in_recovery",
+    /// A crash while a checkpoint was written.
+    CrashInCheckpointSave = "crash_in_checkpoint_save",
+    /// A crash while a checkpoint was published.
+    CrashInCheckpointPublish = "crash_in_checkpoint_publish",
+    /// A crash while a segment was prepared.
+    CrashInPrepare = "crash_in_prepare",
+    /// A crash while the journal was trimmed.
+    CrashInTrim = "crash_in_trim",
+    /// A write was cut within by a crash.
+    TornWrite = "torn_write",
+    /// A sector was taken back by a power cut.
+    SectorLost = "sector_lost",
+    /// A name was taken back by a power cut.
+    NameLost = "name_lost",
+    /// An append found no free page.
+    Stall = "stall",
+    /// A flush was asked for while one was in flight.
+    GroupCommitJoin = "group_commit_join",
+    /// A flush took one write.
+    FlushInOneWrite = "flush_in_one_write",
+    /// A flush had to gather pages and sync.
+    FlushBySync = "flush_by_sync",
+    /// A segment file was used again.
+    SegmentRecycled = "segment_recycled",
+    /// Behind the end of the journal lay bytes of an earlier life.
+    StaleBytesMet = "stale_bytes_met",
+    /// Opening cut an unsynced tail.
+    TailCut = "tail_cut",
+    /// The ring was gone after a crash.
+    RingMissing = "ring_missing",
+    /// The journal was trimmed.
+    Trim = "trim",
+    /// A trim failed.
+    TrimFailed = "trim_failed",
+    /// A clean stop sealed the journal.
+    Seal = "seal",
+    /// A sealed journal was opened.
+    OpenedSealed = "opened_sealed",
+    /// A replay ended behind a sealed journal's last record.
+    ReplayedAfterSeal = "replayed_after_seal",
+    /// A superblock copy was damaged and rewritten.
+    SuperblockRepaired = "superblock_repaired",
+    /// The disk was full.
+    DiskFull = "disk_full",
+    /// A request was refused for want of space.
+    RefusedDiskFull = "refused_disk_full",
+    /// The journal went on after a full disk.
+    DiskFullRecovered = "disk_full_recovered",
+    /// A sync failed.
+    FailedSync = "failed_sync",
+    /// A journal was poisoned.
+    Poisoned = "poisoned",
+    /// Opening failed for a fault of the disk and was tried again.
+    OpenFailed = "open_failed",
+    /// A handler panicked and the process gave itself up.
+    Abandoned = "abandoned",
+    /// A handler panicked in recovery.
+    PanicInRecovery = "panic_in_recovery",
+    /// A delivery was quarantined.
+    Quarantined = "quarantined",
+    /// A duplicate got its answer in the same life.
+    DuplicateLive = "duplicate_live",
+    /// A duplicate got its answer in a later life.
+    DuplicateAfterCrash = "duplicate_after_crash",
+    /// 409.
+    StillRunning = "still_running_409",
+    /// 422.
+    KeyReused = "key_reused_422",
+    /// 410.
+    Evicted = "evicted_410",
+    /// The table of keys was full.
+    BusyKeys = "busy_keys",
+    /// The table of clients was full.
+    BusyClients = "busy_clients",
+    /// The table of outputs was full.
+    BusyOutputs = "busy_outputs",
+    /// The backlog was full.
+    BusyBacklog = "busy_backlog",
+    /// A key was used anew after it had expired.
+    KeyExpired = "key_expired",
+    /// A read was answered.
+    Read = "read",
+    /// A timer was delivered.
+    Timer = "timer",
+    /// An at-most-once output was announced by a record.
+    Intended = "intended",
+    /// An output was in doubt within a life.
+    InDoubtLive = "in_doubt_live",
+    /// An output was in doubt after a crash.
+    InDoubtAfterCrash = "in_doubt_after_crash",
+    /// An output in doubt was resolved.
+    Resolved = "resolved",
+    /// An output in doubt was sent again by a person.
+    SentAgainByPerson = "sent_again_by_person",
+    /// An output was sent again after a crash.
+    OutputAgain = "output_again",
+    /// A receiver dropped a key it had.
+    DuplicateDropped = "duplicate_dropped",
+    /// A receiver was asked and had it.
+    AskedHas = "asked_has",
+    /// A receiver was asked and did not have it.
+    AskedHasNot = "asked_has_not",
+    /// A receiver refused an output.
+    OutputRefused = "output_refused",
+    /// A checkpoint was published.
+    Checkpoint = "checkpoint",
+    /// A checkpoint failed.
+    CheckpointFailed = "checkpoint_failed",
+    /// Recovery began with a checkpoint.
+    CheckpointUsed = "checkpoint_used",
+    /// Recovery passed over a damaged checkpoint.
+    CheckpointFallback = "checkpoint_fallback",
+    /// The wall clock had gone back at a start.
+    ClockJumpBack = "clock_jump_back",
+    /// Messages were lost.
+    MessageLost = "message_lost",
+    /// Messages were doubled.
+    MessageDoubled = "message_doubled",
+}
+
+/// How often each branch was taken.
+#[derive(Clone, Debug)]
+pub struct Reached([u64; Reach::ALL.len()]);
+
+impl Default for Reached {
+    fn default() -> Self {
+        Self([0; Reach::ALL.len()])
+    }
+}
+
+impl Reached {
+    /// Counts one more.
+    pub fn hit(&mut self, reach: Reach) {
+        self.add(reach, 1);
+    }
+
+    /// Counts `times` more.
+    pub fn add(&mut self, reach: Reach, times: u64) {
+        self.0[reach as usize] += times;
+    }
+
+    /// How often `reach` was taken.
+    #[must_use]
+    pub fn count(&self, reach: Reach) -> u64 {
+        self.0[reach as usize]
+    }
+
+    /// Adds another run's.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// By name, the branches in `of` alone.
+    #[must_use]
+    pub fn named(&self, of: &[Reach]) -> BTreeMap<&'static str, u64> {
+        of.iter().map(|&reach| (reach.name(), self.count(reach))).collect()
+    }
+}

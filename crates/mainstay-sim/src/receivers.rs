@@ -1,0 +1,262 @@
+//! The outside: the network, clients' messages, receivers of outputs and the person who resolves what is in doubt.
+//!
+//! What the ports assume of the network is made so here: an asked receiver gets the messages of one service in order (a
+//! question never overtakes an earlier sending), and a message to an at-most-once receiver is not doubled under way.
+
+use crate::clients::{Call, CallKind, Turn};
+use crate::oracle::{GUARANTEES, key_of};
+use crate::properties::Violation;
+use crate::reach::Reach;
+use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
+use mainstay_process::effect::{Output, Reply};
+use mainstay_process::event::{Event, Identity, ReplyToken, Resolution};
+use mainstay_process::handler::Outcome;
+use mainstay_process::port::{Delivery, OutputState};
+use mainstay_types::id::OutputId;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// An output on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputFlight {
+    pub(crate) id: OutputId,
+    pub(crate) port: usize,
+    pub(crate) key: String,
+    /// Whether the receiver is asked before it is sent.
+    asks: bool,
+    attempt: u32,
+}
+
+/// What a receiver answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Took,
+    Refused,
+    HasNot,
+}
+
+const STATUS_TAKEN: u16 = 200;
+const STATUS_REFUSED: u16 = 404;
+
+impl World {
+    // ---- network
+
+    fn delay_ns(&mut self) -> u64 {
+        let slow = self.random.chance(30);
+        self.random.between(10, if slow { 5000 } else { 300 }) * MICROSECOND
+    }
+
+    /// Sends a message that may be lost, doubled, delayed and overtaken.
+    pub(crate) fn send(&mut self, message: impl Fn() -> Happening) {
+        if self.random.chance(self.fault_rates.message_lost) {
+            self.reached.hit(Reach::MessageLost);
+            return;
+        }
+        if self.random.chance(self.fault_rates.message_doubled) {
+            self.reached.hit(Reach::MessageDoubled);
+            let delay_ns = self.delay_ns();
+            self.after(delay_ns, message());
+        }
+        let delay_ns = self.delay_ns();
+        self.after(delay_ns, message());
+    }
+
+    // ---- clients
+
+    pub(crate) fn client_turn(&mut self, place: usize) {
+        let era = self.era;
+        let turn = self.clients[place].turn(&mut self.random, &self.calls, self.ending);
+        let wait_ns = match turn {
+            Turn::Again(call) | Turn::AsideAgain(call) => {
+                self.call(call);
+                8 * MILLISECOND
+            }
+            Turn::New(call) => {
+                self.calls.push(call);
+                self.call(self.calls.len() - 1);
+                8 * MILLISECOND
+            }
+            Turn::Aside(call) => {
+                self.calls.push(call);
+                self.call(self.calls.len() - 1);
+                MILLISECOND
+            }
+            Turn::Rest => return,
+        };
+        let wait_ns = if self.life.is_none() { wait_ns * 2 } else { wait_ns };
+        self.after_up_to(wait_ns, Happening::Client { place, era });
+    }
+
+    fn call(&mut self, number: usize) {
+        let token = ReplyToken(self.messages.len() as u64);
+        self.messages.push(number);
+        let era = self.era;
+        // Each copy under way is a connection of its own, hence a token of its own.
+        if self.random.chance(self.fault_rates.message_doubled) {
+            let doubled = ReplyToken(self.messages.len() as u64);
+            self.messages.push(number);
+            self.reached.hit(Reach::MessageDoubled);
+            let delay_ns = self.delay_ns();
+            self.after(delay_ns, Happening::Arrive { token: doubled, era });
+        }
+        if self.random.chance(self.fault_rates.message_lost) {
+            self.reached.hit(Reach::MessageLost);
+            return;
+        }
+        let delay_ns = self.delay_ns();
+        self.after(delay_ns, Happening::Arrive { token, era });
+    }
+
+    pub(crate) fn arrive(&mut self, token: ReplyToken) -> Result<(), Violation> {
+        if self.life.is_none() {
+            return Ok(());
+        }
+        let number = self.messages[usize::try_from(token.0).expect("a message number is an index")];
+        self.step(self.request_event(number, token))
+    }
+
+    pub(crate) fn client_replied(&mut self, token: ReplyToken, reply: &Reply) {
+        let number = self.messages[usize::try_from(token.0).expect("a message number is an index")];
+        let place = self.calls[number].client;
+        if let Some(client) = self.clients.get_mut(place) {
+            client.replied(number, &self.calls, reply);
+        }
+    }
+
+    // ---- outputs
+
+    pub(crate) fn let_out(&mut self, output: Output) {
+        let port = output.port.0;
+        let asks = output.again && GUARANTEES[port] == Delivery::Asked;
+        let flight = OutputFlight { id: output.id, port, key: output.key, asks, attempt: 0 };
+        self.send_output(flight);
+    }
+
+    fn send_output(&mut self, mut flight: OutputFlight) {
+        flight.attempt += 1;
+        let (life, era, output, attempt) = (self.lives, self.era, flight.id, flight.attempt);
+        let living = self.life.as_mut().expect("outputs leave a living service");
+        living.flights.insert(output, flight.clone());
+        let ask = flight.asks;
+        let message = || Happening::ToReceiver { life, flight: flight.clone(), ask, era };
+        match GUARANTEES[flight.port] {
+            Delivery::Asked => {
+                let delay_ns = self.delay_ns();
+                let at = (self.now_ns + delay_ns).max(self.asked_last_ns + 1);
+                self.asked_last_ns = at;
+                if !self.random.chance(self.fault_rates.message_lost) {
+                    self.after(at - self.now_ns, message());
+                }
+            }
+            Delivery::AtMostOnce => {
+                if !self.random.chance(self.fault_rates.message_lost) {
+                    *self.under_way.entry(flight.key.clone()).or_default() += 1;
+                    let delay_ns = self.delay_ns();
+                    self.after(delay_ns, message());
+                }
+            }
+            Delivery::Deduplicated | Delivery::AtLeastOnce => self.send(message),
+        }
+        let patience_ns = self.random.between(1000, 8000) * MICROSECOND;
+        self.after(patience_ns, Happening::OutputTimeout { life, output, attempt });
+    }
+
+    pub(crate) fn reach_receiver(&mut self, life: u64, flight: OutputFlight, ask: bool) -> Result<(), Violation> {
+        let OutputFlight { id, port, key, .. } = flight;
+        let guarantee = GUARANTEES[port];
+        if guarantee == Delivery::AtMostOnce
+            && let Some(copies) = self.under_way.get_mut(&key)
+        {
+            *copies -= 1;
+        }
+        let had = self.oracle.has_taken(&key);
+        let said = if ask {
+            self.reached.hit(if had { Reach::AskedHas } else { Reach::AskedHasNot });
+            if had { Said::Took } else { Said::HasNot }
+        } else if xxh3_64(key.as_bytes()) % 12 == 0 {
+            self.reached.hit(Reach::OutputRefused);
+            Said::Refused
+        } else if guarantee == Delivery::Deduplicated && had {
+            self.reached.hit(Reach::DuplicateDropped);
+            Said::Took
+        } else {
+            self.trace.line(self.now_ns, format_args!("output {key} takes effect"));
+            self.oracle.taken(port, id, &key)?;
+            Said::Took
+        };
+        self.send(|| Happening::FromReceiver { life, output: id, said });
+        Ok(())
+    }
+
+    pub(crate) fn receiver_said(&mut self, output: OutputId, said: Said) -> Result<(), Violation> {
+        let living = self.life.as_mut().expect("it lives");
+        let outcome = match said {
+            Said::HasNot => {
+                // An answer to a question that was asked before the output was sent after all.
+                if let Some(flight) = living.flights.get_mut(&output).filter(|flight| flight.asks) {
+                    flight.asks = false;
+                    let flight = flight.clone();
+                    self.send_output(flight);
+                }
+                return Ok(());
+            }
+            Said::Took => Outcome::Delivered { status: STATUS_TAKEN },
+            Said::Refused => Outcome::Refused { status: STATUS_REFUSED },
+        };
+        if living.flights.remove(&output).is_none() {
+            return Ok(());
+        }
+        self.step(Event::Output { output, outcome })
+    }
+
+    pub(crate) fn output_timeout(&mut self, output: OutputId, attempt: u32) -> Result<(), Violation> {
+        let living = self.life.as_mut().expect("it lives");
+        let Some(flight) = living.flights.get(&output).filter(|flight| flight.attempt == attempt) else {
+            return Ok(());
+        };
+        let mut flight = flight.clone();
+        match GUARANTEES[flight.port] {
+            Delivery::AtMostOnce => {
+                living.flights.remove(&output);
+                self.reached.hit(Reach::InDoubtLive);
+                self.step(Event::OutputInDoubt { output })
+            }
+            guarantee => {
+                flight.asks = guarantee == Delivery::Asked;
+                self.send_output(flight);
+                Ok(())
+            }
+        }
+    }
+
+    /// A person finds out what became of outputs in doubt, once no copy can be under way any more, and says so.
+    pub(crate) fn operator(&mut self) {
+        let Some(life) = &self.life else { return };
+        let in_doubt: Vec<OutputId> = life
+            .process
+            .outputs()
+            .filter(|output| output.state == OutputState::InDoubt)
+            .map(|output| output.id)
+            .collect();
+        for output in in_doubt {
+            let key = key_of(&self.store, output);
+            if self.under_way.get(&key).is_some_and(|&copies| copies > 0) {
+                continue;
+            }
+            let resolution = if self.oracle.has_taken(&key) {
+                Resolution::Delivered
+            } else if self.random.chance(600) {
+                self.reached.hit(Reach::SentAgainByPerson);
+                Resolution::SendAgain
+            } else {
+                Resolution::Abandon
+            };
+            self.calls.push(Call {
+                client: usize::MAX,
+                kind: CallKind::Resolve(output, resolution),
+                identity: Identity::None,
+                body: Vec::new(),
+            });
+            self.call(self.calls.len() - 1);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Running seeds: two threads, results merged in the order of the seeds, each seed judged by itself.
+
+use crate::journal_world::JournalWorld;
+use crate::properties::{Property, Violation};
+use crate::reach::{Reach, Reached};
+use crate::trace::Trace;
+use crate::world::{Ended, World};
+use mainstay_types::rules::{Rule, Rules};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Seeds that a thread takes at a time.
+const SEEDS_AT_A_TIME: u64 = 16;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimMachine {
+    /// A whole service: process, journal, disk, network, clients, receivers.
+    Process,
+    /// The journal alone against the disk.
+    Journal,
+}
+
+impl SimMachine {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Process, Self::Journal];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Journal => "journal",
+        }
+    }
+
+    /// What it is, and what it is checked against.
+    #[must_use]
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::Process => {
+                "mainstay-process over mainstay-journal: pessimistic message logging (Zhao 2014, section 2.3.1), output commit"
+            }
+            Self::Journal => "mainstay-journal alone: paged asynchronous log, docs/journal-format.md",
+        }
+    }
+
+    /// The rare branches it must reach.
+    #[must_use]
+    pub fn branches(self) -> &'static [Reach] {
+        match self {
+            Self::Process => Reach::ALL,
+            Self::Journal => crate::journal_world::BRANCHES,
+        }
+    }
+}
+
+impl FromStr for SimMachine {
+    type Err = UnknownMachine;
+
+    fn from_str(given: &str) -> Result<Self, UnknownMachine> {
+        let known = Self::ALL.into_iter().find(|machine| machine.name() == given);
+        known.ok_or_else(|| UnknownMachine { given: given.to_owned() })
+    }
+}
+
+/// Not the name of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is no simulated machine; `mainstay sim --list` shows them")]
+pub struct UnknownMachine {
+    /// What was given.
+    pub given: String,
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// Which machine.
+    pub machine: SimMachine,
+    /// Which seeds.
+    pub seeds: Range<u64>,
+    /// Runs every seed twice and compares the traces.
+    pub twice: bool,
+    /// A safety rule to turn off in the machine; then the campaign ends with the first violation.
+    pub broken: Option<Rule>,
+}
+
+/// How far a campaign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimProgress {
+    /// Seeds done.
+    pub seeds: u64,
+    /// Seeds in all.
+    pub of: u64,
+    /// Violations so far.
+    pub violations: u64,
+}
+
+/// What a campaign found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimReport {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Events handed to machines.
+    pub steps: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Seeds that ended in a violation.
+    pub violations: u64,
+    /// The violation of the lowest seed.
+    pub first_violation: Option<SimViolation>,
+    /// How often each rare branch was taken.
+    pub reached: BTreeMap<&'static str, u64>,
+}
+
+/// A violation, where it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimViolation {
+    /// The seed: `mainstay sim --seed` shows it again.
+    pub seed: u64,
+    /// The step at which it was noticed.
+    pub step: u64,
+    /// Name of the property, or `determinism`.
+    pub property: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for SimViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}, step {}: {}: {}", self.seed, self.step, self.property, self.what)
+    }
+}
+
+/// A name and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SimListed {
+    /// As given on the command line.
+    pub name: &'static str,
+    /// Literature, or the document that defines it.
+    pub source: &'static str,
+}
+
+/// Everything that can be named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SimList {
+    /// What `--machine` takes.
+    pub machines: Vec<SimListed>,
+    /// What `--break` takes.
+    pub rules: Vec<SimListed>,
+    /// What the oracle checks.
+    pub properties: Vec<SimListed>,
+}
+
+/// Names the machines, the rules that can be broken, and the properties.
+#[must_use]
+pub fn list() -> SimList {
+    let machines = SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
+    let rules = Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
+    let properties = Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
+    SimList { machines: machines.into(), rules: rules.into(), properties: properties.into() }
+}
+
+/// The trace of one seed, line by line, and how it ended.
+#[must_use]
+pub fn trace(machine: SimMachine, seed: u64, broken: Option<Rule>) -> (Vec<String>, Option<SimViolation>) {
+    let ended = run_seed(machine, seed, rules(broken), Trace::kept());
+    let violation = ended.violation.map(|(step, violation)| seen(seed, step, violation));
+    (ended.trace.into_lines(), violation)
+}
+
+/// Runs a campaign. `progress` is called from time to time, from one thread at a time.
+pub fn run(options: &SimOptions, progress: &mut (dyn FnMut(SimProgress) + Send)) -> SimReport {
+    let next = AtomicU64::new(options.seeds.start);
+    // With a broken rule the first violation answers the question; higher seeds need not be run.
+    let stop_at = AtomicU64::new(options.seeds.end);
+    let of = options.seeds.end.saturating_sub(options.seeds.start);
+    let state = std::sync::Mutex::new((Tally::default(), progress));
+    let work = || {
+        loop {
+            let from = next.fetch_add(SEEDS_AT_A_TIME, Ordering::Relaxed);
+            if from >= stop_at.load(Ordering::Relaxed) {
+                return;
+            }
+            let mut tally = Tally::default();
+            for seed in from..options.seeds.end.min(from + SEEDS_AT_A_TIME) {
+                if tally.seed(options, seed) && options.broken.is_some() {
+                    stop_at.fetch_min(seed, Ordering::Relaxed);
+                    break;
+                }
+            }
+            let mut state = state.lock().expect("no thread panics with the lock");
+            let (all, progress) = &mut *state;
+            all.merge(tally);
+            progress(SimProgress { seeds: all.seeds, of, violations: all.violations });
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(work);
+        }
+    });
+    let (tally, _) = state.into_inner().expect("no thread panics with the lock");
+    SimReport {
+        seeds: tally.seeds,
+        steps: tally.steps,
+        crashes: tally.crashes,
+        violations: tally.violations,
+        first_violation: tally.first,
+        reached: tally.reached.named(options.machine.branches()),
+    }
+}
+
+/// Sums, whose order does not matter.
+#[derive(Default)]
+struct Tally {
+    seeds: u64,
+    steps: u64,
+    crashes: u64,
+    violations: u64,
+    first: Option<SimViolation>,
+    reached: Reached,
+}
+
+impl Tally {
+    /// Returns whether there was a violation.
+    fn seed(&mut self, options: &SimOptions, seed: u64) -> bool {
+        let rules = rules(options.broken);
+        let trace = || if options.twice { Trace::hashed() } else { Trace::off() };
+        let ended = run_seed(options.machine, seed, rules, trace());
+        self.seeds += 1;
+        self.steps += ended.steps;
+        self.crashes += ended.crashes;
+        self.reached.merge(&ended.reached);
+        let mut violation = ended.violation.map(|(step, violation)| seen(seed, step, violation));
+        if options.twice && violation.is_none() {
+            let again = run_seed(options.machine, seed, rules, trace());
+            if again.trace.digest() != ended.trace.digest() {
+                violation = Some(difference(options.machine, seed, rules));
+            }
+        }
+        let violated = violation.is_some();
+        self.violations += u64::from(violated);
+        self.keep_first(violation);
+        violated
+    }
+
+    fn keep_first(&mut self, violation: Option<SimViolation>) {
+        let earlier = |first: &SimViolation| violation.as_ref().is_none_or(|found| first.seed <= found.seed);
+        if !self.first.as_ref().is_some_and(earlier) {
+            self.first = violation;
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.steps += other.steps;
+        self.crashes += other.crashes;
+        self.violations += other.violations;
+        self.reached.merge(&other.reached);
+        self.keep_first(other.first);
+    }
+}
+
+fn rules(broken: Option<Rule>) -> Rules {
+    broken.map_or(Rules::KEPT, Rules::without)
+}
+
+fn seen(seed: u64, step: u64, violation: Violation) -> SimViolation {
+    SimViolation { seed, step, property: violation.property.name(), what: violation.what }
+}
+
+fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended {
+    let run = AssertUnwindSafe(|| match machine {
+        SimMachine::Process => World::new(seed, rules, trace).run(),
+        SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
+    });
+    // The world of a panicked run is dropped with it; nothing of it is looked at again.
+    catch_unwind(run).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let what = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
+        let violation = Violation::new(Property::Asserts, what.to_owned());
+        Ended { steps: 0, crashes: 0, reached: Reached::default(), violation: Some((0, violation)), trace: Trace::off() }
+    })
+}
+
+/// Two runs of one seed differ: where first?
+fn difference(machine: SimMachine, seed: u64, rules: Rules) -> SimViolation {
+    let lines = || run_seed(machine, seed, rules, Trace::kept()).trace.into_lines();
+    let (one, other) = (lines(), lines());
+    let place = one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let line = |lines: &[String]| lines.get(place).cloned().unwrap_or_else(|| "(the end)".to_owned());
+    SimViolation {
+        seed,
+        step: place as u64,
+        property: "determinism",
+        what: format!("line {place} of the trace differs:\n  first:  {}\n  second: {}", line(&one), line(&other)),
+    }
+}
