@@ -41,7 +41,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Bytes aligned to 4 KiB.
+/// Size of a huge page, in bytes.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Bytes aligned to 4 KiB; in huge pages where there are enough of them.
 #[derive(Debug)]
 pub struct AlignedBytes {
     base: NonNull<u8>,
@@ -61,9 +64,15 @@ impl AlignedBytes {
     #[must_use]
     pub fn filled(length: usize, value: u8) -> Self {
         assert!(length > 0, "an empty buffer has no address");
-        let layout = Layout::from_size_align(length, 4096).expect("4096 is a power of two");
+        let alignment = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 4096 };
+        let layout = Layout::from_size_align(length, alignment).expect("a power of two");
         // SAFETY: the layout is not empty.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        if length >= HUGE_PAGE_BYTES {
+            // A device takes fewer and larger requests from memory that is contiguous. Refused, it is only slower.
+            // SAFETY: advice on memory that was just allocated and not touched.
+            unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_HUGEPAGE) };
+        }
         let mut bytes = Self { base, layout };
         bytes.fill(value);
         bytes

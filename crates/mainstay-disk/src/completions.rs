@@ -3,7 +3,7 @@
 use crate::disk::Notify;
 use mainstay_journal::effect::DiskEvent;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Completions that nobody has taken yet. Their number is bounded by the requests in flight, which the journal bounds
@@ -12,22 +12,21 @@ use std::time::Duration;
 pub(crate) struct Completions {
     ready: Mutex<Vec<DiskEvent>>,
     arrived: Condvar,
-    notify: RwLock<Option<Arc<Notify>>>,
+    notify: RwLock<Option<Notify>>,
 }
 
 impl Completions {
     pub(crate) fn push(&self, event: DiskEvent) {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.arrived.notify_all();
-        // Cloned, so that a call which ends up replacing the callback does not wait for itself.
-        let notify = self.notify.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(notify) = notify {
+        if let Some(notify) = self.notify.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             notify();
         }
     }
 
-    pub(crate) fn set_notify(&self, notify: Notify) {
-        *self.notify.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(notify));
+    /// Returns when no call of the callback before is running.
+    pub(crate) fn set_notify(&self, notify: Option<Notify>) {
+        *self.notify.write().unwrap_or_else(PoisonError::into_inner) = notify;
     }
 
     /// Moves what is ready into `into`.

@@ -189,9 +189,15 @@ impl Disk {
         self.completions.wait(timeout, into);
     }
 
-    /// Calls `notify`, on a thread of this disk, whenever a completion is ready. The call should be short.
+    /// Calls `notify`, on a thread of this disk, whenever a completion is ready. The call should be short, must not set
+    /// or clear the callback, and must not drop the disk.
     pub fn set_notify(&self, notify: Notify) {
-        self.completions.set_notify(notify);
+        self.completions.set_notify(Some(notify));
+    }
+
+    /// Calls nothing any more. Returns when no call is running.
+    pub fn clear_notify(&self) {
+        self.completions.set_notify(None);
     }
 
     /// Which file holds which segment now. Waits while a segment is being prepared.

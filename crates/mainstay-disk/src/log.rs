@@ -31,7 +31,22 @@ use std::time::Instant;
 /// Dropping the last one stops without a seal, as a crash would; [`Log::seal`] is the clean stop.
 #[derive(Clone, Debug)]
 pub struct Log {
+    // Let go of before the owner, whose last reference is then the last but for callbacks.
     shared: Arc<Shared>,
+    _owner: Arc<Owner>,
+}
+
+/// Ends callbacks before the disk ends, so that it ends on the thread that drops the last [`Log`]: when that drop
+/// returns, the directory is free.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.disk.clear_notify();
+    }
 }
 
 /// What a [`Log`] counts besides the journal's own [`Stats`].
@@ -70,14 +85,6 @@ pub enum CommitError {
     )]
     Poisoned {
         /// What failed.
-        failure: Failure,
-    },
-    /// A segment is needed for the record's page and the disk is full. It may become durable after [`Log::retry`].
-    #[error("segment {segment} could not be prepared ({failure:?}): make space, then go on")]
-    Full {
-        /// The segment.
-        segment: u64,
-        /// Why it could not be made ready.
         failure: Failure,
     },
 }
@@ -156,7 +163,9 @@ impl Log {
                 shared.take_completions();
             }
         }));
-        Self { shared }
+        // What was completed before there was anyone to be told.
+        shared.take_completions();
+        Self { _owner: Arc::new(Owner { shared: Arc::clone(&shared) }), shared }
     }
 
     /// Appends a record of `parts`: level `Process` when this returns. Waits while no page is free, which is counted as
@@ -446,14 +455,10 @@ impl Shared {
     }
 }
 
-/// Why nothing more becomes durable for now.
+/// Why nothing more becomes durable. A full disk is no reason: what was appended has its place.
 fn hopeless(state: &State) -> Option<CommitError> {
     match state.journal.health() {
         Health::Poisoned { failure } => Some(CommitError::Poisoned { failure }),
-        // A flush in flight may still succeed: only pages that need the missing segment cannot.
-        Health::Full { segment, failure } if !state.journal.flushing() => {
-            Some(CommitError::Full { segment, failure })
-        }
         Health::Full { .. } | Health::Good | Health::Sealed => None,
     }
 }

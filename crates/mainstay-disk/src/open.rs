@@ -5,6 +5,7 @@ use crate::file_storage::FileStorage;
 use crate::lock::{DirectoryLock, LOCK_FILE, LockError};
 use crate::mapped_pages::MappedPages;
 use crate::record::{RecordError, RecordOptions, Recorder};
+use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE};
 use mainstay_journal::journal::Journal;
 use mainstay_journal::open::{OpenError, OpenReport};
 use mainstay_journal::options::OpenOptions;
@@ -13,12 +14,6 @@ use mainstay_types::id::StoreId;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// Name of the ring's file.
-pub const RING_FILE: &str = "ring";
-
-/// Name of the superblock's file.
-const SUPERBLOCK_FILE: &str = "superblock";
 
 /// Names, or beginnings of names, that a directory may hold while its superblock is not there yet: a journal whose
 /// making was cut short.

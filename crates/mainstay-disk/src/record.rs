@@ -3,6 +3,7 @@
 
 use crate::file_storage::FileStorage;
 use crate::recording::{Entry, HEADER, Recording, RecordingError};
+use mainstay_journal::format::RING_FILE;
 use mainstay_journal::storage::{FileEntry, Storage, StorageError};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -44,7 +45,7 @@ impl RecordOptions {
     /// Records into `path`.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), unseen: vec!["ring".to_owned()], skip_syncs: 0..0 }
+        Self { path: path.to_owned(), unseen: vec![RING_FILE.to_owned()], skip_syncs: 0..0 }
     }
 }
 

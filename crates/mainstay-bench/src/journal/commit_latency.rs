@@ -16,6 +16,8 @@ const RECORD_BYTES: usize = PAYLOAD_BYTES + 32;
 /// Highest p50 of ours over that of the floor.
 const RATIO_MAX: f64 = 1.2;
 
+type Operation<'a> = &'a mut dyn FnMut() -> Result<(), BenchError>;
+
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), BenchError> {
     let (rounds, operations) = setting.choose((12, 300), (30, 1000));
     let log = setting.open_log("latency", Geometry::default(), false, 2)?;
@@ -30,7 +32,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     };
     let mut buffered = || Ok(fdatasync.write(RECORD_BYTES)?);
     let mut straight = || Ok(direct.write(RECORD_BYTES)?);
-    let mut arms: [(&str, &mut dyn FnMut() -> Result<(), BenchError>); 3] = [
+    let mut arms: [(&str, Operation<'_>); 3] = [
         ("ours: append + commit", &mut ours),
         ("floor: pwrite + fdatasync", &mut buffered),
         ("floor: O_DIRECT | O_DSYNC", &mut straight),

@@ -1,0 +1,363 @@
+//! The journal on real files, in one process: every test runs on both backends.
+
+use mainstay_disk::disk::Backend;
+use mainstay_disk::log::Log;
+use mainstay_disk::open::{OpenDisk, OpenDiskError, Options, open};
+use mainstay_disk::record::RecordOptions;
+use mainstay_disk::recording::{Entry, Recording};
+use mainstay_journal::geometry::Geometry;
+use mainstay_journal::open::OpenReport;
+use mainstay_journal::options::OpenOptions;
+use mainstay_journal::reader::Reader;
+use mainstay_journal::record::Kind;
+use mainstay_types::id::{InstanceId, Lsn};
+use mainstay_types::level::Level;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+const KIND: Kind = Kind::FIRST_USER;
+const BACKENDS: [Backend; 2] = [Backend::Threads, Backend::Uring];
+
+/// Small pages and segments, so that few records cross many of them.
+const SMALL: Geometry = Geometry { page_bytes: 8192, pages: 3, segment_pages: 2 };
+
+fn options(backend: Backend, geometry: Geometry) -> Options {
+    Options {
+        journal: OpenOptions { geometry, ..OpenOptions::default() },
+        backend,
+        create_directory: true,
+        hint: "test".to_owned(),
+        record: None,
+    }
+}
+
+fn open_small(directory: &Path, backend: Backend) -> OpenDisk {
+    open(directory, &options(backend, SMALL)).expect("opens")
+}
+
+fn read_all(opened: &OpenDisk) -> Vec<Vec<u8>> {
+    let catalog = opened.disk.catalog();
+    let mut storage = opened.storage.clone();
+    let mut reader = Reader::new(&mut storage, &catalog, opened.report.first, opened.report.end);
+    let mut payloads = Vec::new();
+    while let Some(record) = reader.next().expect("intact") {
+        payloads.push(record.payload.to_vec());
+    }
+    payloads
+}
+
+fn payload(number: u64) -> Vec<u8> {
+    let length = 8 + usize::try_from(number * 37 % 500).expect("small");
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.resize(length, number.to_le_bytes()[0]);
+    bytes
+}
+
+fn append(log: &Log, number: u64) -> Lsn {
+    let bytes = payload(number);
+    log.append(KIND, InstanceId(number % 3), &[&bytes[..3], &bytes[3..]]).expect("appended").end
+}
+
+/// A folder whose syncs cost nothing, where the machine has one: for tests that open thousands of journals.
+fn scratch_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("temporary folder")
+}
+
+#[test]
+fn the_backend_asked_for_is_used_or_the_reason_is_told() {
+    for backend in [Backend::Auto, Backend::Threads, Backend::Uring] {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let opened = open_small(directory.path(), backend);
+        let chosen = opened.disk.chosen();
+        assert_ne!(chosen.backend, Backend::Auto);
+        assert!(!chosen.backend_reason.is_empty() && !chosen.method_reason.is_empty());
+        if chosen.backend != backend && backend == Backend::Uring {
+            eprintln!("skipped: io_uring, {}", chosen.backend_reason);
+        }
+    }
+}
+
+#[test]
+fn everything_appended_is_found_after_a_stop_without_a_seal_and_after_a_clean_one() {
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let mut number = 0;
+        let mut was_sealed = false;
+        for life in 0..4 {
+            let opened = open_small(directory.path(), backend);
+            assert_eq!(opened.report.created, life == 0);
+            assert_eq!(opened.report.sealed, was_sealed && life > 0, "{:?}", opened.report);
+            let expected: Vec<_> = (0..number).map(payload).collect();
+            assert_eq!(read_all(&opened), expected, "life {life} on {backend:?}");
+            let log = Log::new(opened);
+            for _ in 0..300 {
+                let end = append(&log, number);
+                number += 1;
+                if number % 7 == 0 {
+                    log.commit(end, Level::Disk).expect("durable");
+                    assert!(log.durable() >= end);
+                }
+            }
+            was_sealed = life % 2 == 0;
+            if was_sealed {
+                log.seal().expect("sealed");
+                assert!(log.append(KIND, InstanceId(0), &[b"late"]).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn many_writers_share_syncs_and_lose_nothing() {
+    const WRITERS: u64 = 16;
+    const EACH: u64 = 60;
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let log = Log::new(open_small(directory.path(), backend));
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let log = &log;
+                scope.spawn(move || {
+                    for turn in 0..EACH {
+                        let end = append(log, writer * EACH + turn);
+                        log.commit(end, Level::Disk).expect("durable");
+                        assert!(log.durable() >= end, "a commit returns when its record is durable");
+                    }
+                });
+            }
+        });
+        let stats = log.stats();
+        assert_eq!(stats.journal.appends, WRITERS * EACH);
+        assert!(stats.rounds <= WRITERS * EACH);
+        drop(log);
+        let mut found = read_all(&open_small(directory.path(), backend));
+        found.sort();
+        let mut expected: Vec<_> = (0..WRITERS * EACH).map(payload).collect();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn one_page_is_the_synchronous_baseline_and_stalls_are_measured() {
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let geometry = Geometry { pages: 1, ..SMALL };
+        let log = Log::new(open(directory.path(), &options(backend, geometry)).expect("opens"));
+        let count = 400;
+        for number in 0..count {
+            append(&log, number);
+        }
+        log.commit(log.end(), Level::Disk).expect("durable");
+        let stats = log.stats();
+        assert!(stats.journal.pages_closed > 5);
+        assert!(stats.stalled_appends > 0 && stats.stall_ns > 0);
+        assert!(stats.full_rate() > 0.0);
+        drop(log);
+        let opened = open(directory.path(), &options(backend, geometry)).expect("opens");
+        assert_eq!(read_all(&opened), (0..count).map(payload).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn trimming_recycles_files_and_keeps_what_is_needed() {
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let log = Log::new(open_small(directory.path(), backend));
+        let mut kept_from = Lsn::ZERO;
+        let mut most_files = 0;
+        for number in 0..1200 {
+            let end = append(&log, number);
+            if number % 100 == 99 {
+                kept_from = end;
+                log.commit(end, Level::Disk).expect("durable");
+                log.trim(end);
+                log.wait_trimmed(end);
+                most_files = most_files.max(fs::read_dir(directory.path()).expect("listed").count());
+            }
+        }
+        append(&log, 1200);
+        assert_eq!(log.first(), kept_from);
+        assert!(most_files < 16, "{most_files} files: segments are not recycled");
+        drop(log);
+        let opened = open_small(directory.path(), backend);
+        assert_eq!(opened.report.first, kept_from);
+        assert_eq!(read_all(&opened), [payload(1200)]);
+    }
+}
+
+#[test]
+fn level_process_is_at_once_and_a_buffering_journal_never_writes() {
+    let directory = tempfile::tempdir().expect("temporary folder");
+    let mut buffering = options(Backend::Auto, SMALL);
+    buffering.journal.buffer_only = true;
+    let log = Log::new(open(directory.path(), &buffering).expect("opens"));
+    for number in 0..500 {
+        let end = append(&log, number);
+        log.commit(end, Level::Process).expect("at once");
+    }
+    let stats = log.stats();
+    assert_eq!((stats.journal.writes, stats.stalled_appends), (0, 0));
+    assert_eq!(log.durable(), Lsn::ZERO);
+}
+
+#[test]
+fn a_directory_in_use_or_of_something_else_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().expect("temporary folder");
+    let inside = directory.path().join("journal");
+    let first = open_small(&inside, Backend::Auto);
+    let refused = open(&inside, &options(Backend::Auto, SMALL)).expect_err("in use");
+    assert!(matches!(refused, OpenDiskError::Lock(_)));
+    assert!(refused.to_string().contains(&format!("process {} (test)", std::process::id())), "{refused}");
+    drop(first);
+    drop(open_small(&inside, Backend::Auto));
+
+    let foreign = directory.path().join("photos");
+    fs::create_dir(&foreign).expect("made");
+    fs::write(foreign.join("cat.jpg"), b"cat").expect("written");
+    let refused = open(&foreign, &options(Backend::Auto, SMALL)).expect_err("foreign");
+    assert!(refused.to_string().contains("`cat.jpg`"), "{refused}");
+    assert_eq!(fs::read_dir(&foreign).expect("listed").count(), 1, "nothing was changed");
+
+    let mut absent = options(Backend::Auto, SMALL);
+    absent.create_directory = false;
+    let refused = open(&directory.path().join("absent"), &absent).expect_err("absent");
+    assert!(matches!(refused, OpenDiskError::NoDirectory { .. }));
+}
+
+/// The journal's own tests flip every byte on a disk of memory; this shows on a sample that real files and the
+/// backends change nothing about it.
+#[test]
+fn a_flipped_byte_never_gives_a_wrong_record_and_never_hides_a_durable_one() {
+    /// Distance between flipped bytes; prime, so that all offsets within records are met.
+    const STRIDE: usize = 97;
+    for backend in BACKENDS {
+        let made = tempfile::tempdir().expect("temporary folder");
+        let geometry = Geometry { page_bytes: 4096, pages: 2, segment_pages: 2 };
+        let log = Log::new(open(made.path(), &options(backend, geometry)).expect("opens"));
+        let (durable, all) = (30, 36);
+        for number in 0..all {
+            let end = append(&log, number);
+            if number < durable {
+                log.commit(end, Level::Disk).expect("durable");
+            }
+        }
+        drop(log);
+        let files: Vec<_> = fs::read_dir(made.path())
+            .expect("listed")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("plain names"))
+            .map(|name| (fs::read(made.path().join(&name)).expect("read"), name))
+            .filter(|(_, name)| name != "lock")
+            .collect();
+        let expected: Vec<_> = (0..all).map(payload).collect();
+        let (mut refused, mut accepted) = (0, 0);
+        for (bytes, name) in &files {
+            for at in (0..bytes.len()).step_by(STRIDE) {
+                let image = scratch_in_memory();
+                for (bytes, name) in &files {
+                    fs::write(image.path().join(name), bytes).expect("written");
+                }
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << (at % 8);
+                fs::write(image.path().join(name), &flipped).expect("written");
+                match open(image.path(), &options(backend, geometry)) {
+                    Err(OpenDiskError::Journal { .. }) => refused += 1,
+                    Err(other) => panic!("{name} at {at}: unexpected {other}"),
+                    Ok(opened) => {
+                        let found = read_all(&opened);
+                        assert!(expected.starts_with(&found), "{name} at {at}: a wrong record");
+                        assert!(found.len() as u64 >= durable, "{name} at {at}: a durable record is gone");
+                        accepted += 1;
+                    }
+                }
+            }
+        }
+        assert!(refused > 0 && accepted > 0, "{refused} refused, {accepted} accepted");
+    }
+}
+
+/// What is synced of a file, and the writes that are not.
+type Content = (Vec<u8>, Vec<(u64, Vec<u8>)>);
+
+/// What of a recorded directory a power cut leaves at worst: nothing but what was synced, all of it at its end.
+fn image_of_what_was_synced(recording: &Path, into: &Path) -> Vec<Vec<u8>> {
+    let mut recording = Recording::open(recording).expect("a recording");
+    let mut acknowledged = Vec::new();
+    let mut begun: BTreeMap<u64, Entry> = BTreeMap::new();
+    let mut files: BTreeMap<String, Content> = BTreeMap::new();
+    while let Some(entry) = recording.next_entry().expect("readable") {
+        let Entry::Done { ticket, done: true } = entry else {
+            match entry {
+                Entry::Acknowledged { tag } => acknowledged.push(tag),
+                entry => drop(entry.ticket().map(|ticket| begun.insert(ticket, entry))),
+            }
+            continue;
+        };
+        match begun.remove(&ticket).expect("begun before it is done") {
+            Entry::Create { file, bytes, .. } => {
+                files.insert(file, (vec![0; usize::try_from(bytes).expect("small")], Vec::new()));
+            }
+            Entry::Write { file, offset, durable, bytes, .. } => {
+                let content = files.get_mut(&file).expect("created");
+                let at = usize::try_from(offset).expect("small");
+                if durable {
+                    content.0[at..at + bytes.len()].copy_from_slice(&bytes);
+                } else {
+                    content.1.push((offset, bytes));
+                }
+            }
+            Entry::Sync { file, .. } => {
+                let content = files.get_mut(&file).expect("created");
+                for (offset, bytes) in std::mem::take(&mut content.1) {
+                    let at = usize::try_from(offset).expect("small");
+                    content.0[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+            }
+            Entry::Rename { from, to, .. } => {
+                let content = files.remove(&from).expect("created");
+                files.insert(to, content);
+            }
+            Entry::Remove { file, .. } => drop(files.remove(&file)),
+            _ => {}
+        }
+    }
+    for (name, (bytes, _)) in files.iter().filter(|(name, _)| *name != "ring") {
+        fs::write(into.join(name), bytes).expect("written");
+    }
+    acknowledged
+}
+
+#[test]
+fn a_recording_has_everything_acknowledged_and_a_skipped_sync_is_missed() {
+    for (backend, skips) in BACKENDS.into_iter().flat_map(|backend| [(backend, false), (backend, true)]) {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let aside = tempfile::tempdir().expect("temporary folder");
+        let mut recorded = options(backend, SMALL);
+        let mut record = RecordOptions::new(&aside.path().join("recording"));
+        if skips {
+            record.skip_syncs = 0..u64::MAX;
+        }
+        recorded.record = Some(record);
+        let opened = open(directory.path(), &recorded).expect("opens");
+        let recorder = opened.storage.recorder().expect("recorded").clone();
+        let log = Log::new(opened);
+        for number in 0..200 {
+            let end = append(&log, number);
+            if number % 3 == 0 {
+                log.commit(end, Level::Disk).expect("durable");
+                recorder.acknowledged(&payload(number));
+            }
+        }
+        drop(log);
+        let image = tempfile::tempdir().expect("temporary folder");
+        let acknowledged = image_of_what_was_synced(&aside.path().join("recording"), image.path());
+        assert_eq!(acknowledged.len(), 67);
+        let opened = open_small(image.path(), backend);
+        let OpenReport { created, .. } = opened.report;
+        assert!(!created, "the image holds the journal");
+        let found = read_all(&opened);
+        let lost = acknowledged.iter().filter(|tag| !found.contains(tag)).count();
+        assert_eq!(lost > 0, skips, "{lost} of {} lost on {backend:?}", acknowledged.len());
+    }
+}
