@@ -115,6 +115,25 @@ impl Catalog {
         Ok(())
     }
 
+    /// Writes the headers of all segments from number `from` on again, and makes them and all names durable.
+    ///
+    /// # Errors
+    /// The failed operation; every header says what it said before. The call may be repeated.
+    pub(crate) fn confirm(&mut self, storage: &mut dyn Storage, from: u64) -> Result<(), StorageError> {
+        for (&segment, &slot) in self.segments.range(from..) {
+            self.segment_serial += 1;
+            let header = FileHeader {
+                store: self.superblock.store,
+                serial: self.segment_serial,
+                generation: self.superblock.generation,
+                geometry: self.superblock.geometry,
+                fields: [segment, 0, 0, 0, 0, 0],
+            };
+            put_header(storage, &segment_file_name(slot), &header, false)?;
+        }
+        storage.sync_directory()
+    }
+
     /// Remembers durably (both copies of the superblock) that nothing below `first` is needed, then recycles the
     /// segment files that lie wholly below it, and removes those beyond the limit of free files.
     ///

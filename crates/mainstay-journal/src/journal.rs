@@ -497,6 +497,12 @@ impl<M: PageMemory> Journal<M> {
         Ok(sealed)
     }
 
+    /// The sizes of this journal.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// The address after the last record.
     #[must_use]
     pub fn end(&self) -> Lsn {

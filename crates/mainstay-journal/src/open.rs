@@ -240,7 +240,8 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         pages_healed: pages_healed as u64,
         repaired_superblock: survey.superblock_damaged,
         records: walked.records,
-        attempt: survey.attempt(),
+        // A record that is gone leaves its address to another one.
+        attempt: survey.attempt().filter(|attempt| attempt.lsn < walked.end),
     };
     let resume = Resume {
         geometry,
@@ -394,6 +395,12 @@ fn catalog_of(
                 if error.failure == Failure::NoSpace && geometry.segment_start(segment) == walked.end => {}
             result => result?,
         }
+    }
+    if !walked.sealed {
+        // The last life may have been killed while it made a segment ready: what shows here, header and name, may be in
+        // the page cache alone, or not even on its way to the disk if a sync failed.
+        let doubtful = geometry.segment_of(walked.watermark.min(walked.end));
+        catalog.confirm(storage, doubtful)?;
     }
     Ok(catalog)
 }

@@ -34,6 +34,7 @@ pub mod process;
 pub mod record;
 pub mod recover;
 mod schedule;
+mod settle;
 pub mod stats;
 pub mod summary;
 mod tables;

@@ -16,6 +16,7 @@ use crate::record::quarantined::{self, Quarantined};
 use crate::record::started::{self, Started};
 use crate::record::{RecordError, intended};
 use crate::schedule::Schedule;
+use crate::settle::{SettleError, Settling};
 use crate::stats::Stats;
 use crate::summary::Summary;
 use crate::tables::Tables;
@@ -30,9 +31,19 @@ use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, OutputId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// Bytes of a request's record that are not its body, at most: prefix, identity tag and the longest key.
 const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255;
+
+impl From<SettleError> for RecoverError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::Append(error) => Self::Append(error),
+            SettleError::Storage(error) => Self::Storage(error),
+        }
+    }
+}
 
 /// What a process is made from.
 pub struct Start<'a, H, M> {
@@ -251,9 +262,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
             verdicts,
         };
-        let mut reader = Reader::new(storage, catalog, from, report.end);
-        let Replay { history, journal, disk, .. } =
-            replay.run(&mut reader, report.end, &mut recovery, progress)?;
+        let Replay { history, journal, mut disk, .. } =
+            replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
@@ -277,16 +287,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             wake: None,
             scratch: Scratch::default(),
         };
+        let started = Started { version: process.config.version, name: process.config.name.clone() };
+        let mut settling = Settling { storage, catalog, disk: &mut disk };
+        settling.append(&mut process.journal, started::KIND, INSTANCE, &started.encode())?;
         out.extend(disk.into_iter().map(Effect::Disk));
-        process.begin_life(&mut recovery, out)?;
+        process.begin_life(&mut recovery, out);
         Ok((process, recovery))
     }
 
-    fn begin_life(&mut self, recovery: &mut Recovery, out: &mut Vec<Effect>) -> Result<(), RecoverError> {
-        let started = Started { version: self.config.version, name: self.config.name.clone() };
-        let mut disk = Vec::new();
-        self.journal.append(started::KIND, INSTANCE, &[&started.encode()], &mut disk)?;
-        out.extend(disk.into_iter().map(Effect::Disk));
+    fn begin_life(&mut self, recovery: &mut Recovery, out: &mut Vec<Effect>) {
         let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
         for id in pending {
             let output = self.history.tables.outbox.find_mut(id).expect("it was just listed");
@@ -308,7 +317,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             recovery.outputs_in_doubt += 1;
         }
         self.after_recovery(out);
-        Ok(())
     }
 }
 
@@ -384,11 +392,36 @@ struct Replay<'a, H, M> {
 impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
     fn run(
         mut self,
-        reader: &mut Reader<'_>,
-        end: Lsn,
+        storage: &mut dyn Storage,
+        catalog: &Catalog,
+        range: Range<Lsn>,
         recovery: &mut Recovery,
         mut progress: Option<&mut dyn FnMut(Progress)>,
     ) -> Result<Self, RecoverError> {
+        let mut at = range.start;
+        while let Some((verdict, next)) =
+            self.stretch(Reader::new(storage, catalog, at, range.end), range.end, recovery, &mut progress)?
+        {
+            // Durable before anything is tried that comes after: an effect of that depends on the verdict, and an
+            // attempt at it overwrites the count that led to the verdict.
+            let mut settling = Settling { storage, catalog, disk: &mut self.disk };
+            let appended =
+                settling.append(&mut self.journal, quarantined::KIND, INSTANCE, &verdict.encode())?;
+            settling.make_durable(&mut self.journal, appended.end)?;
+            recovery.quarantined = Some(verdict.lsn);
+            at = next;
+        }
+        Ok(self)
+    }
+
+    /// Replays up to the end, or up to and including a delivery that is given up now: then its verdict and where to go on.
+    fn stretch(
+        &mut self,
+        mut reader: Reader<'_>,
+        end: Lsn,
+        recovery: &mut Recovery,
+        progress: &mut Option<&mut dyn FnMut(Progress)>,
+    ) -> Result<Option<(Quarantined, Lsn)>, RecoverError> {
         const PROGRESS_EVERY_DELIVERIES: u64 = 4096;
         while let Some(record) = reader.next()? {
             let (lsn, record_end) = (record.lsn, record.end);
@@ -407,17 +440,20 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     let Some((prefix, delivery)) = decoded else {
                         return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
                     };
-                    self.deliver(lsn, record_end, &prefix, &delivery, recovery)?;
+                    let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
                     recovery.replayed += 1;
+                    if let Some(verdict) = verdict {
+                        return Ok(Some((verdict, record_end)));
+                    }
                     if recovery.replayed.is_multiple_of(PROGRESS_EVERY_DELIVERIES)
-                        && let Some(progress) = &mut progress
+                        && let Some(progress) = progress
                     {
                         progress(Progress { deliveries: recovery.replayed, lsn, end });
                     }
                 }
             }
         }
-        Ok(self)
+        Ok(None)
     }
 
     fn started(&mut self, started: Started) -> Result<(), RecoverError> {
@@ -434,30 +470,28 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         end: Lsn,
         prefix: &Prefix,
         delivery: &Delivery,
-        recovery: &mut Recovery,
-    ) -> Result<(), RecoverError> {
+    ) -> Result<Option<Quarantined>, RecoverError> {
         self.check(lsn, prefix)?;
         self.last_logged = prefix.delivery;
         self.history.logged(delivery, prefix, end, self.config);
         if self.verdicts.skipped.contains_key(&lsn) {
             self.history.skip(delivery, prefix, end, self.config);
-            return Ok(());
+            return Ok(None);
         }
-        let proven = prefix.delivery <= self.verdicts.proven;
+        // A later one was tried already, so this one was executed. Its attempt must not overwrite the later one's count.
+        let passed = self.attempt.is_some_and(|(at, _)| lsn < at);
+        let proven = passed || prefix.delivery <= self.verdicts.proven;
         let failed = self.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
         if !proven && failed >= self.config.limits.handler_attempts_max {
-            // In the ring at once: what is tried next overwrites the count that led to this verdict.
-            let verdict = Quarantined { lsn, attempts: failed };
-            self.journal.append(quarantined::KIND, INSTANCE, &[&verdict.encode()], &mut self.disk)?;
             self.history.skip(delivery, prefix, end, self.config);
-            recovery.quarantined = Some(lsn);
-            return Ok(());
+            return Ok(Some(Quarantined { lsn, attempts: failed }));
         }
-        let attempts = self.journal.begin_attempt(lsn);
+        let attempts = if proven { 0 } else { self.journal.begin_attempt(lsn) };
         match self.history.execute(delivery, prefix, end, self.config) {
+            Ok(_) if proven => Ok(None),
             Ok(_) => {
                 self.journal.end_attempt();
-                Ok(())
+                Ok(None)
             }
             Err(panicked) if proven => {
                 let (delivery, message) = (prefix.delivery, panicked.message);
