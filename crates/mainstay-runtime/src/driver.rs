@@ -27,6 +27,9 @@ use tokio::runtime::Handle;
 /// it hands it on at once: its own request's answer, and tasks that it woke, stand behind it on this thread.
 const ROUNDS_MAX: u32 = 8;
 
+/// A round that takes longer than this must not keep the service from listening.
+const LONG_ROUND: Duration = Duration::from_millis(50);
+
 /// What every thread of the service shares.
 pub(crate) struct Shared<H> {
     pub(crate) clock: Clock,
@@ -265,6 +268,25 @@ impl<H: Handler + Send + 'static> Shared<H> {
         inbox.disk_ready = false;
         std::mem::swap(&mut inbox.items, &mut core.batch);
         Next::Round
+    }
+
+    /// Sees to it that somebody listens while a handler takes long: a thread of the runtime that runs a task without an end
+    /// does not look at sockets, and the others sleep until there is a task for them. Ends with the service.
+    pub(crate) fn watch_for_long_rounds(&self) -> std::io::Result<()> {
+        let (this, runtime) = (self.this.clone(), self.runtime.clone());
+        let watch = move || {
+            let mut rounds_seen = 0;
+            while let Some(shared) = this.upgrade() {
+                let rounds = shared.watch.rounds.load(Ordering::Relaxed);
+                let same_round = std::mem::replace(&mut rounds_seen, rounds) == rounds;
+                if same_round && shared.lock_inbox().driving {
+                    runtime.spawn(async {});
+                }
+                drop(shared);
+                std::thread::sleep(LONG_ROUND);
+            }
+        };
+        std::thread::Builder::new().name("watchdog".into()).spawn(watch).map(drop)
     }
 
     fn lock_inbox(&self) -> MutexGuard<'_, Inbox<H>> {

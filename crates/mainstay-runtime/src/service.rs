@@ -121,7 +121,7 @@ pub enum EndError {
     Interrupted,
 }
 
-/// A running service. Dropping it ends it as if it were killed, but for the threads.
+/// A running service. Dropping it ends it as if it were killed, once the delivery under way is done.
 pub struct Running {
     started: Started,
     ended: Receiver<Result<(), EndError>>,
@@ -235,6 +235,7 @@ pub fn start<H: Handler + Send + 'static>(
     };
     runtime.spawn(accept(listener, Arc::new(ingress)));
     runtime.spawn(wake(Arc::clone(&shared)));
+    shared.watch_for_long_rounds().map_err(StartError::Runtime)?;
     if life.settings.signals {
         runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
