@@ -5,6 +5,7 @@ use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
 use mainstay_disk::lock::LOCK_FILE;
 use serde::Deserialize;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -209,7 +210,9 @@ fn url_of(service: &str) -> anyhow::Result<String> {
         );
     }
     let lock = std::fs::read_to_string(directory.join(LOCK_FILE)).unwrap_or_default();
-    let address = lock.split_whitespace().find_map(|word| word.parse::<std::net::SocketAddr>().ok());
+    let mut addresses = lock.split_whitespace().filter_map(|word| word.parse().ok());
+    // Port 0 was the wish for any port.
+    let address = addresses.find(|address: &SocketAddr| address.port() != 0);
     match address {
         Some(address) => Ok(format!("http://{address}")),
         None => {

@@ -52,7 +52,9 @@ pub(crate) fn writer(path: &Path) -> Option<u32> {
         let kind = fields.next()?;
         let pid = fields.nth(2)?.parse().ok()?;
         let locked: u64 = fields.next()?.rsplit(':').next()?.parse().ok()?;
-        (kind == "FLOCK" && locked == inode).then_some(pid)
+        // The kernel may hold the lock of a process for a moment after its death, while writes of it are under way.
+        let alive = || Path::new("/proc").join(u32::to_string(&pid)).exists();
+        (kind == "FLOCK" && locked == inode && alive()).then_some(pid)
     })
 }
 

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// How long anything may take before the test says that it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A service that has not been refused by then is serving.
+const STARTED_BY_NOW: Duration = Duration::from_secs(20);
+
 /// A folder that is removed with everything in it, also when the test fails.
 pub(crate) struct Folder(tempfile::TempDir);
 
@@ -53,6 +56,25 @@ pub(crate) fn run(folder: &Folder, arguments: &[&str]) -> Said {
     said(mainstay(folder).args(arguments).output().expect("the binary runs"))
 }
 
+/// A service that must not start on directory `name`; what it said.
+pub(crate) fn refused(folder: &Folder, name: &str) -> Said {
+    let mut command = mainstay(folder);
+    command.args(["serve", "--dir", name, "--listen", "127.0.0.1:0", "--body-bytes-max", "16384"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let began = Instant::now();
+    while child.try_wait().expect("a child can be waited for").is_none() {
+        if began.elapsed() > STARTED_BY_NOW {
+            child.kill().expect("a child can be killed");
+            let said = said(child.wait_with_output().expect("a child can be waited for"));
+            panic!("the service on `{name}` was not refused: {}", said.err);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let said = said(child.wait_with_output().expect("a child can be waited for"));
+    assert_ne!(said.code, 0, "{name}: {}", said.err);
+    said
+}
+
 /// What a command said.
 pub(crate) fn said(output: Output) -> Said {
     Said {
@@ -72,23 +94,23 @@ pub(crate) struct Service {
 impl Service {
     /// Starts the ledger in directory `name` of the folder and waits until it takes requests.
     pub(crate) fn start(folder: &Folder, name: &str, more: &[&str]) -> Self {
+        Self::start_with(folder, name, &[&["--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    /// The same, listening where `flags` say.
+    pub(crate) fn start_with(folder: &Folder, name: &str, flags: &[&str]) -> Self {
         let port_file = folder.path(&format!("{name}.port"));
         let _ = std::fs::remove_file(&port_file);
-        let mut child = mainstay(folder)
-            .args([
-                "serve",
-                "--dir",
-                name,
-                "--listen",
-                "127.0.0.1:0",
-                "--page-bytes",
-                "65536",
-                "--segment-pages",
-                "4",
-            ])
+        let mut command = mainstay(folder);
+        // Small pages make small segments, which are quickly made; bodies must fit them.
+        command.args(["serve", "--dir", name, "--page-bytes", "65536"]);
+        if !flags.contains(&"--body-bytes-max") {
+            command.args(["--body-bytes-max", "16384"]);
+        }
+        let mut child = command
             .arg("--port-file")
             .arg(&port_file)
-            .args(more)
+            .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,4 +1,8 @@
 //! Drives the real binary, as a user does: one program of tests, one file per command.
 
+mod bad_input;
 mod demo;
 mod harness;
+mod journal;
+mod outputs;
+mod serve;
