@@ -12,7 +12,7 @@ use crate::record::prefix::Prefix;
 use crate::tables::Known;
 use mainstay_journal::journal::{AppendError, Appended, Health};
 use mainstay_journal::memory::PageMemory;
-use mainstay_types::id::Lsn;
+use mainstay_types::id::{Lsn, OutputId};
 use mainstay_types::rules::Rule;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -73,11 +73,23 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.hold_reply(token, Reply::Read { answer, as_of }, as_of, Rule::AcknowledgeAfterStable, out);
     }
 
+    /// Whether a person's decision about this output is logged and waits to be delivered: a second one would send twice.
+    fn is_being_resolved(&self, id: OutputId) -> bool {
+        self.logged.iter().any(
+            |logged| matches!(logged.pending.delivery, Delivery::Resolved { output, .. } if output == id),
+        )
+    }
+
+    /// Whether the delivery of a due timer is on its way already.
+    pub(crate) fn waits(&self, timer: u64) -> bool {
+        let is_its = |pending: &Pending| pending.delivery == Delivery::Timer { timer };
+        self.backlog.iter().any(is_its) || self.logged.iter().any(|logged| is_its(&logged.pending))
+    }
+
     pub(crate) fn tick(&mut self, out: &mut Vec<Effect>) {
         self.wake = None;
         for timer in self.history.tables.timers.due(self.now) {
-            let waits = |pending: &Pending| pending.delivery == Delivery::Timer { timer };
-            if !self.backlog.iter().any(waits) && !self.logged.iter().any(|logged| waits(&logged.pending)) {
+            if !self.waits(timer) {
                 self.internal(Delivery::Timer { timer }, out);
             }
         }
@@ -107,7 +119,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             (Delivery::Resolved { output, .. }, Some(token)) => {
                 let in_doubt = |output: &crate::outbox::Pending| output.state == OutputState::InDoubt;
-                if !self.history.tables.outbox.find(*output).is_some_and(in_doubt) {
+                let outbox = &self.history.tables.outbox;
+                if !outbox.find(*output).is_some_and(in_doubt) || self.is_being_resolved(*output) {
                     let end = self.history.tables.executed_end;
                     self.hold_reply(token, Reply::NoSuchOutput, end, Rule::AcknowledgeAfterStable, out);
                     return Ok(());

@@ -120,7 +120,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let retry =
             matches!(self.journal.health(), Health::Full { .. }).then(|| self.now.after(FULL_RETRY_INTERVAL));
         let checkpoint = self.schedule.next(tables.executed, &self.config.limits);
-        let next = [tables.timers.next(), checkpoint, retry].into_iter().flatten().min();
+        // A due timer that waits for the journal goes on when the journal does, not by the clock.
+        let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
+        let next = [timer.map(|(due, _)| due), checkpoint, retry].into_iter().flatten().min();
         if let Some(next) = next
             && self.wake.is_none_or(|wake| next < wake)
         {

@@ -78,7 +78,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         for output in done.outputs {
             self.hold_output(output, end, out);
         }
-        if let Some(output) = done.send_again {
+        if let Some(output) = done.send_again
+            && let Some(pending) = self.history.tables.outbox.find_mut(output)
+            && pending.state == OutputState::InDoubt
+        {
+            // Not in doubt any more: a repeated decision finds nothing to decide.
+            pending.state = OutputState::Stable;
             let after = self.effect_after(end);
             self.hold(Leaving::Intended(output), after, out);
         }

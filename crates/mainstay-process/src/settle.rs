@@ -99,11 +99,8 @@ impl Settling<'_> {
     }
 
     fn file_of(&self, segment: u64) -> Result<String, StorageError> {
-        let missing = || StorageError {
-            operation: Operation::Write,
-            file: String::new(),
-            failure: Failure::NotFound,
-        };
+        let missing =
+            || StorageError { operation: Operation::Write, file: String::new(), failure: Failure::NotFound };
         self.catalog.file_of(segment).ok_or_else(missing)
     }
 }

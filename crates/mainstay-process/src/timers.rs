@@ -30,8 +30,9 @@ impl Timers {
         self.due.range(..=(now, u64::MAX)).map(|(&(_, number), _)| number).collect()
     }
 
-    pub(crate) fn next(&self) -> Option<Time> {
-        self.due.first_key_value().map(|(&(due, _), _)| due)
+    /// Due times and numbers, earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Time, u64)> + '_ {
+        self.due.keys().copied()
     }
 }
 
@@ -45,10 +46,10 @@ mod tests {
         timers.set(Time(20), 7);
         timers.set(Time(10), 8);
         timers.set(Time(30), 9);
-        assert_eq!(timers.next(), Some(Time(10)));
+        assert_eq!(timers.iter().next(), Some((Time(10), 2)));
         assert_eq!(timers.due(Time(20)), [2, 1]);
         assert_eq!(timers.take(2), Some(8));
         assert_eq!(timers.take(2), None);
-        assert_eq!(timers.next(), Some(Time(20)));
+        assert_eq!(timers.iter().next(), Some((Time(20), 1)));
     }
 }

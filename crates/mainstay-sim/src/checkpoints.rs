@@ -42,7 +42,8 @@ impl World {
             life.checkpoint = None;
         }
         if self.disk.crashed() {
-            let during = if publishes { Reach::CrashInCheckpointPublish } else { Reach::CrashInCheckpointSave };
+            let during =
+                if publishes { Reach::CrashInCheckpointPublish } else { Reach::CrashInCheckpointSave };
             self.reached.hit(during);
             self.crashed(during);
             return Ok(());

@@ -134,7 +134,8 @@ impl JournalWorld {
     fn lives(&mut self) -> Result<(), Violation> {
         while self.steps < STEPS_MIN || self.crashes < CRASHES_MIN {
             self.disk.sync_failures_per_mille = self.failed_syncs;
-            let points = 1 + if self.random.chance(200) { self.random.below(40) } else { self.random.below(500) };
+            let points =
+                1 + if self.random.chance(200) { self.random.below(40) } else { self.random.below(500) };
             self.disk.set_fuse(Some(points));
             match self.open()? {
                 Some(running) => self.live(running)?,
@@ -267,7 +268,9 @@ impl JournalWorld {
             self.promise(&running)?;
             let stop = match running.journal.health() {
                 Health::Poisoned { .. } => self.random.chance(100),
-                Health::Sealed => running.journal.durable() == running.journal.end() && self.random.chance(300),
+                Health::Sealed => {
+                    running.journal.durable() == running.journal.end() && self.random.chance(300)
+                }
                 _ => false,
             };
             if stop {
@@ -325,7 +328,9 @@ impl JournalWorld {
                 .file_of(place.segment)
                 .is_some_and(|file| self.disk.holds_durably(&file, place.offset, payload));
             if !held {
-                let what = format!("the durable mark is {durable}, but the record at {lsn} would not survive a power cut");
+                let what = format!(
+                    "the durable mark is {durable}, but the record at {lsn} would not survive a power cut"
+                );
                 return Err(Violation::new(Property::StableBeforeRelease, what));
             }
         }
@@ -333,7 +338,11 @@ impl JournalWorld {
         Ok(())
     }
 
-    fn complete_one(&mut self, running: &mut Running, effects: &mut Vec<DiskEffect>) -> Result<(), Violation> {
+    fn complete_one(
+        &mut self,
+        running: &mut Running,
+        effects: &mut Vec<DiskEffect>,
+    ) -> Result<(), Violation> {
         if running.under_way.is_empty() {
             return Ok(());
         }
@@ -346,20 +355,22 @@ impl JournalWorld {
         let fails = self.random.chance(self.failed_syncs);
         let failure = Failure::Os(crate::disk::EIO);
         let event = match running.under_way.remove(place) {
-            UnderWay::Write { effect: DiskEffect::Write { ticket, place, durable, .. }, bytes, file } => match durable {
-                true if fails => {
-                    self.disk.write_and_fail(&file, place.offset, &bytes);
-                    DiskEvent::Failed { ticket, failure }
+            UnderWay::Write { effect: DiskEffect::Write { ticket, place, durable, .. }, bytes, file } => {
+                match durable {
+                    true if fails => {
+                        self.disk.write_and_fail(&file, place.offset, &bytes);
+                        DiskEvent::Failed { ticket, failure }
+                    }
+                    true => {
+                        self.disk.write_durable(&file, place.offset, &bytes);
+                        DiskEvent::Done { ticket }
+                    }
+                    false => {
+                        self.disk.write_live(&file, place.offset, &bytes);
+                        DiskEvent::Done { ticket }
+                    }
                 }
-                true => {
-                    self.disk.write_durable(&file, place.offset, &bytes);
-                    DiskEvent::Done { ticket }
-                }
-                false => {
-                    self.disk.write_live(&file, place.offset, &bytes);
-                    DiskEvent::Done { ticket }
-                }
-            },
+            }
             UnderWay::Sync { effect: DiskEffect::Sync { ticket, .. }, files } => {
                 for sync in &files {
                     if fails {
@@ -397,11 +408,13 @@ impl JournalWorld {
 
     fn leave_undone(&mut self, under_way: UnderWay) {
         match under_way {
-            UnderWay::Write { effect: DiskEffect::Write { place, .. }, bytes, file } => match self.random.below(3) {
-                0 => {}
-                1 => self.disk.write_torn(&file, place.offset, &bytes),
-                _ => self.disk.write_live(&file, place.offset, &bytes),
-            },
+            UnderWay::Write { effect: DiskEffect::Write { place, .. }, bytes, file } => {
+                match self.random.below(3) {
+                    0 => {}
+                    1 => self.disk.write_torn(&file, place.offset, &bytes),
+                    _ => self.disk.write_live(&file, place.offset, &bytes),
+                }
+            }
             UnderWay::Sync { files, .. } if self.random.coin() => {
                 files.iter().for_each(|sync| self.disk.end_sync(sync));
             }

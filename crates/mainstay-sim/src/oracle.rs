@@ -7,7 +7,9 @@ use crate::order::{Content, Entry, Order};
 use crate::properties::acknowledged_survives::AcknowledgedSurvives;
 use crate::properties::released_once::ReleasedOnce;
 use crate::properties::same_answer::{Repetition, SameAnswer};
-use crate::properties::{Property, Violation, failure_free, outputs_guaranteed, stable_before_release, unknown_not_absent};
+use crate::properties::{
+    Property, Violation, failure_free, outputs_guaranteed, stable_before_release, unknown_not_absent,
+};
 use crate::reach::{Reach, Reached};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::geometry::Geometry;
@@ -17,8 +19,8 @@ use mainstay_process::event::{Identity, ReplyToken};
 use mainstay_process::handler::Answer;
 use mainstay_process::port::Delivery as PortDelivery;
 use mainstay_process::process::Process;
-use mainstay_process::recover::Recovery;
 use mainstay_process::record::delivery::Delivery;
+use mainstay_process::recover::Recovery;
 use mainstay_types::id::{ClientId, Lsn, OutputId, Sequence};
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
@@ -126,15 +128,22 @@ impl Oracle {
             }
             Reply::Read { answer, as_of } => {
                 reached.hit(Reach::Read);
-                let state = self.order.entries_run().iter().rev().find(|entry| entry.end <= *as_of && entry.done().is_some());
+                let state = self
+                    .order
+                    .entries_run()
+                    .iter()
+                    .rev()
+                    .find(|entry| entry.end <= *as_of && entry.done().is_some());
                 let fresh = Ledger::default().state.read().body;
                 let expected = state.and_then(Entry::done).map_or(fresh, |done| done.read.clone());
                 failure_free::same("a read", &answer.body, &expected)?;
                 Some(self.order.depends_on(*as_of))
             }
             Reply::Registered { client } => {
-                if let Some(earlier) = self.issued.insert(*client, token).filter(|earlier| *earlier != token) {
-                    let what = format!("client number {client} was given to messages {} and {}", earlier.0, token.0);
+                if let Some(earlier) = self.issued.insert(*client, token).filter(|earlier| *earlier != token)
+                {
+                    let what =
+                        format!("client number {client} was given to messages {} and {}", earlier.0, token.0);
                     return Err(failure_free::violated(what));
                 }
                 let Some(entry) = self.order.registration(*client) else {
@@ -148,11 +157,10 @@ impl Oracle {
             }
             Reply::KeyReused => {
                 reached.hit(Reach::KeyReused);
-                let other = |entry: &&Entry| {
-                    !matches!(&entry.content, Content::Delivery { delivery: Delivery::Request { body, .. }, .. } if *body == call.body)
-                };
+                let other = |entry: &&Entry| !matches!(&entry.content, Content::Delivery { delivery: Delivery::Request { body, .. }, .. } if *body == call.body);
                 let Some(entry) = self.order.of_identity(&call.identity).filter(other) else {
-                    let what = format!("call {number} was told that {:?} was used with another body", call.identity);
+                    let what =
+                        format!("call {number} was told that {:?} was used with another body", call.identity);
                     return Err(failure_free::violated(what));
                 };
                 Some(entry.end)
@@ -202,8 +210,11 @@ impl Oracle {
             deliveries.next().filter(makes)
         };
         let Some(made) = made else {
-            let expected: Vec<_> =
-                self.order.of_call(number).map(|entry| (entry.lsn, entry.done().and_then(|done| done.answer.clone()))).collect();
+            let expected: Vec<_> = self
+                .order
+                .of_call(number)
+                .map(|entry| (entry.lsn, entry.done().and_then(|done| done.answer.clone())))
+                .collect();
             let what = format!(
                 "call {number} ({:?}) is answered {answer:?}; a run without failures answers {expected:?}",
                 call.identity
@@ -258,7 +269,12 @@ impl Oracle {
         self.release(scene, end, || format!("output {}", output.id))
     }
 
-    fn release(&mut self, scene: Scene<'_>, end: Lsn, released: impl Fn() -> String) -> Result<(), Violation> {
+    fn release(
+        &mut self,
+        scene: Scene<'_>,
+        end: Lsn,
+        released: impl Fn() -> String,
+    ) -> Result<(), Violation> {
         if self.level == Level::Disk {
             stable_before_release::check(&mut self.order, scene.disk, scene.catalog, end, &released)?;
         }
@@ -288,7 +304,8 @@ impl Oracle {
         let kept = self.order.kept(scene.disk, scene.catalog, end);
         self.acknowledged.recovered(kept)?;
         if kept_all && kept < self.order.end() {
-            let what = format!("kill -9 lost records: appended up to {}, found up to {kept}", self.order.end());
+            let what =
+                format!("kill -9 lost records: appended up to {}, found up to {kept}", self.order.end());
             return Err(Violation::new(Property::AcknowledgedSurvives, what));
         }
         self.order.recovered(scene.disk, scene.catalog, end)?;

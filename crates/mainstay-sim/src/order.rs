@@ -182,7 +182,8 @@ impl Order {
             let number = |at: usize, bytes: usize| {
                 record[at..at + bytes].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
             };
-            let (payload_bytes, lsn, kind) = (number(4, 4) as usize, number(8, 8), Kind(number(24, 2) as u16));
+            let (payload_bytes, lsn, kind) =
+                (number(4, 4) as usize, number(8, 8), Kind(number(24, 2) as u16));
             if lsn != at as u64 {
                 let what = format!("the ring holds record {lsn} where {at} belongs");
                 return Err(failure_free::violated(what));
@@ -298,6 +299,11 @@ impl Order {
         while let Some(stretch) = self.stretches.get(self.durable)
             && stretch.end <= end
         {
+            // What was trimmed is not needed; whether that is true is found out by recovery.
+            if stretch.lsn < catalog.first() {
+                self.durable += 1;
+                continue;
+            }
             let place = self.geometry.place_of(stretch.lsn);
             let from = usize::try_from(stretch.lsn.0).expect("a log fits in memory");
             let bytes = &self.bytes[from..from + stretch.bytes];
@@ -316,12 +322,13 @@ impl Order {
 
     /// What a state depends on that has run all deliveries up to `end`: also the verdicts that let some be passed over.
     pub(crate) fn depends_on(&self, end: Lsn) -> Lsn {
-        let verdicts = self.entries.iter().take_while(|entry| entry.end <= end).filter_map(|entry| {
-            match entry.content {
-                Content::Delivery { verdict, .. } => verdict,
-                _ => None,
-            }
-        });
+        let verdicts =
+            self.entries.iter().take_while(|entry| entry.end <= end).filter_map(|entry| {
+                match entry.content {
+                    Content::Delivery { verdict, .. } => verdict,
+                    _ => None,
+                }
+            });
         verdicts.fold(end, Lsn::max)
     }
 

@@ -160,7 +160,12 @@ impl World {
         self.after(patience_ns, Happening::OutputTimeout { life, output, attempt });
     }
 
-    pub(crate) fn reach_receiver(&mut self, life: u64, flight: OutputFlight, ask: bool) -> Result<(), Violation> {
+    pub(crate) fn reach_receiver(
+        &mut self,
+        life: u64,
+        flight: OutputFlight,
+        ask: bool,
+    ) -> Result<(), Violation> {
         let OutputFlight { id, port, key, .. } = flight;
         let guarantee = GUARANTEES[port];
         if guarantee == Delivery::AtMostOnce

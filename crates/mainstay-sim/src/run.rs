@@ -161,9 +161,11 @@ pub struct SimList {
 /// Names the machines, the rules that can be broken, and the properties.
 #[must_use]
 pub fn list() -> SimList {
-    let machines = SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
+    let machines =
+        SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
     let rules = Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
-    let properties = Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
+    let properties =
+        Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
     SimList { machines: machines.into(), rules: rules.into(), properties: properties.into() }
 }
 
@@ -284,9 +286,16 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
-        let what = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
+        let what =
+            text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
         let violation = Violation::new(Property::Asserts, what.to_owned());
-        Ended { steps: 0, crashes: 0, reached: Reached::default(), violation: Some((0, violation)), trace: Trace::off() }
+        Ended {
+            steps: 0,
+            crashes: 0,
+            reached: Reached::default(),
+            violation: Some((0, violation)),
+            trace: Trace::off(),
+        }
     })
 }
 
@@ -294,12 +303,17 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
 fn difference(machine: SimMachine, seed: u64, rules: Rules) -> SimViolation {
     let lines = || run_seed(machine, seed, rules, Trace::kept()).trace.into_lines();
     let (one, other) = (lines(), lines());
-    let place = one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let place =
+        one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
     let line = |lines: &[String]| lines.get(place).cloned().unwrap_or_else(|| "(the end)".to_owned());
     SimViolation {
         seed,
         step: place as u64,
         property: "determinism",
-        what: format!("line {place} of the trace differs:\n  first:  {}\n  second: {}", line(&one), line(&other)),
+        what: format!(
+            "line {place} of the trace differs:\n  first:  {}\n  second: {}",
+            line(&one),
+            line(&other)
+        ),
     }
 }

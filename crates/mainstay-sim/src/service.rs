@@ -133,7 +133,8 @@ impl World {
 
     fn jump_clock(&mut self) {
         if self.random.chance(200) {
-            let skew_ns = self.random.below(600 * MILLISECOND).cast_signed() - 300 * MILLISECOND.cast_signed();
+            let skew_ns =
+                self.random.below(600 * MILLISECOND).cast_signed() - 300 * MILLISECOND.cast_signed();
             self.wall_skew_ns = skew_ns;
         }
     }
@@ -148,7 +149,8 @@ impl World {
         self.kept_all = true;
         self.ring_images.clear();
         let geometry = report.geometry;
-        let ring = self.ring_file(geometry.page_bytes, geometry.pages).map_err(|error| storage_fault(&error))?;
+        let ring =
+            self.ring_file(geometry.page_bytes, geometry.pages).map_err(|error| storage_fault(&error))?;
         self.ring_images.push(ring.clone());
         let ring = Ring::new(&ring, geometry.page_bytes, geometry.pages, &self.left);
         let journal = Journal::start(resume, ring);
@@ -165,7 +167,8 @@ impl World {
             now: wall,
             progress: None,
         };
-        let (process, recovery) = Process::recover(start, &mut out).map_err(|error| self.not_recovered(error))?;
+        let (process, recovery) =
+            Process::recover(start, &mut out).map_err(|error| self.not_recovered(error))?;
         self.trace.line(self.now_ns, format_args!("recovered {recovery:?}"));
         self.lives += 1;
         self.reached.add(Reach::OutputAgain, recovery.outputs_again);
@@ -189,6 +192,7 @@ impl World {
             was_full: false,
             stopping: false,
         });
+        self.queue_drain();
         self.perform(out)?;
         Ok(())
     }
@@ -224,9 +228,14 @@ impl World {
 
     fn not_opened(&self, error: OpenError) -> NoStart {
         match error {
-            OpenError::Storage(error) if error.failure == Failure::Crashed => NoStart::Crashed(Reach::CrashInOpen),
+            OpenError::Storage(error) if error.failure == Failure::Crashed => {
+                NoStart::Crashed(Reach::CrashInOpen)
+            }
             OpenError::Storage(error) => storage_fault(&error),
-            error => NoStart::Violated(Violation::new(Property::Recovers, format!("the journal is refused: {error}"))),
+            error => NoStart::Violated(Violation::new(
+                Property::Recovers,
+                format!("the journal is refused: {error}"),
+            )),
         }
     }
 
@@ -234,10 +243,16 @@ impl World {
         self.save_ring();
         match error {
             RecoverError::HandlerPanicked(_) => NoStart::Crashed(Reach::PanicInRecovery),
+            // Memory was short while it replayed: true to its word, and gone with the weather.
+            RecoverError::PanicsInReplay { message, .. } if message == "bad weather" => {
+                NoStart::Crashed(Reach::PanicInRecovery)
+            }
             RecoverError::Storage(error) => storage_fault(&error),
             RecoverError::Read(mainstay_journal::reader::ReadError::Storage(error)) => storage_fault(&error),
             _ if self.disk.crashed() => NoStart::Crashed(Reach::CrashInRecovery),
-            error => NoStart::Violated(Violation::new(Property::Recovers, format!("recovery is refused: {error}"))),
+            error => {
+                NoStart::Violated(Violation::new(Property::Recovers, format!("recovery is refused: {error}")))
+            }
         }
     }
 
@@ -259,6 +274,7 @@ impl World {
         }
         let now = self.clock();
         self.trace.line(self.now_ns, format_args!("> {event:?}"));
+        let more_may_come = !matches!(event, Event::Drained);
         let mut out = Vec::new();
         let life = self.life.as_mut().expect("it was just seen");
         self.steps += 1;
@@ -269,6 +285,9 @@ impl World {
         life.was_full = full;
         if self.random.chance(20) && self.ring_images.len() < 4 {
             self.ring_images.push(life.process.journal().memory().image());
+        }
+        if more_may_come {
+            self.queue_drain();
         }
         self.perform(out)
     }
@@ -306,8 +325,10 @@ impl World {
                     return Ok(());
                 }
                 Effect::Stopped => {
-                    let sealed =
-                        self.life.as_ref().is_some_and(|life| life.process.journal().health() == Health::Sealed);
+                    let sealed = self
+                        .life
+                        .as_ref()
+                        .is_some_and(|life| life.process.journal().health() == Health::Sealed);
                     self.reached.add(Reach::Seal, u64::from(sealed));
                     self.die();
                     self.after_up_to(2 * MILLISECOND, Happening::Start);
@@ -315,7 +336,6 @@ impl World {
                 }
             }
         }
-        self.queue_drain();
         for event in at_once {
             self.step(Event::Disk(event))?;
         }
@@ -335,15 +355,7 @@ impl World {
 
     pub(crate) fn drained(&mut self) -> Result<(), Violation> {
         self.life.as_mut().expect("it lives").drain_queued = false;
-        let queued = self.steps;
-        self.step(Event::Drained)?;
-        // Its own effects need no further draining unless something else happened.
-        if self.steps == queued + 1
-            && let Some(life) = &mut self.life
-        {
-            life.drain_queued = false;
-        }
-        Ok(())
+        self.step(Event::Drained)
     }
 
     pub(crate) fn wake(&mut self) -> Result<(), Violation> {
@@ -389,7 +401,9 @@ impl World {
             }
             crate::clients::CallKind::Register => Event::Register { token },
             crate::clients::CallKind::Query => Event::Query { token, body: Vec::new() },
-            crate::clients::CallKind::Resolve(output, resolution) => Event::Resolve { token, output, resolution },
+            crate::clients::CallKind::Resolve(output, resolution) => {
+                Event::Resolve { token, output, resolution }
+            }
         }
     }
 
@@ -404,7 +418,8 @@ impl World {
                 let range = (slot, from as usize, to as usize);
                 let early = self.random.coin();
                 let bytes = early.then(|| life.process.journal().memory_bytes(range));
-                let operation = Operation::Write { ticket, file, offset: place.offset, bytes, slot: range, durable };
+                let operation =
+                    Operation::Write { ticket, file, offset: place.offset, bytes, slot: range, durable };
                 if durable && self.fault_rates.inline_writes {
                     return Some(self.complete(operation));
                 }
@@ -513,7 +528,8 @@ impl World {
             },
         };
         if self.disk.crashed() {
-            let during = if matches!(duty, Duty::Prepare { .. }) { Reach::CrashInPrepare } else { Reach::CrashInTrim };
+            let during =
+                if matches!(duty, Duty::Prepare { .. }) { Reach::CrashInPrepare } else { Reach::CrashInTrim };
             self.reached.hit(during);
             self.crashed(during);
             return Ok(());
@@ -527,7 +543,8 @@ impl World {
     pub(crate) fn crashed(&mut self, during: Reach) {
         self.crashes += u64::from(during != Reach::OpenFailed && during != Reach::PanicInRecovery);
         self.die();
-        if during != Reach::PanicInRecovery && !self.ending && self.random.chance(self.fault_rates.power_cuts) {
+        if during != Reach::PanicInRecovery && !self.ending && self.random.chance(self.fault_rates.power_cuts)
+        {
             self.cut_power(Reach::PowerCut);
         } else {
             self.reached.hit(Reach::Kill);
@@ -653,7 +670,11 @@ impl World {
         for (page, block) in image.chunks_mut(4096).enumerate() {
             let _ = page;
             let chosen = whole.unwrap_or_else(|| self.random.index(self.ring_images.len().max(1)));
-            if let Some(source) = self.ring_images.get(chosen).and_then(|image| image.get(page * 4096..page * 4096 + block.len())) {
+            if let Some(source) = self
+                .ring_images
+                .get(chosen)
+                .and_then(|image| image.get(page * 4096..page * 4096 + block.len()))
+            {
                 block.copy_from_slice(source);
             }
         }

@@ -283,7 +283,10 @@ impl World {
     }
 
     fn end_faults(&mut self) {
-        self.trace.line(self.now_ns, format_args!("faults end after {} steps, {} crashes", self.steps, self.crashes));
+        self.trace.line(
+            self.now_ns,
+            format_args!("faults end after {} steps, {} crashes", self.steps, self.crashes),
+        );
         self.ending = true;
         self.disk.full = false;
         self.disk.sync_failures_per_mille = 0;
@@ -320,8 +323,9 @@ impl World {
     fn check_the_seal(&mut self) -> Result<(), Violation> {
         self.disk.cut_power();
         let end = self.oracle.order.end();
-        let opened = mainstay_journal::open::open(&mut self.disk, &self.options)
-            .map_err(|error| Violation::new(Property::Recovers, format!("a sealed journal is refused: {error}")))?;
+        let opened = mainstay_journal::open::open(&mut self.disk, &self.options).map_err(|error| {
+            Violation::new(Property::Recovers, format!("a sealed journal is refused: {error}"))
+        })?;
         if !opened.report.sealed {
             let what = format!("a clean stop left no seal: {:?}", opened.report);
             return Err(Violation::new(Property::Recovers, what));
@@ -349,7 +353,9 @@ impl World {
             Happening::ToReceiver { life, flight, ask, era } if era == self.era => {
                 self.reach_receiver(life, flight, ask)?;
             }
-            Happening::FromReceiver { life, output, said } if self.lives(life) => self.receiver_said(output, said)?,
+            Happening::FromReceiver { life, output, said } if self.lives(life) => {
+                self.receiver_said(output, said)?
+            }
             Happening::OutputTimeout { life, output, attempt } if self.lives(life) => {
                 self.output_timeout(output, attempt)?;
             }

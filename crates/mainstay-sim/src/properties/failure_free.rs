@@ -3,8 +3,7 @@
 use super::{Property, Violation};
 use std::fmt::Debug;
 
-pub(crate) const SOURCE: &str =
-    "piecewise determinism: Strom and Yemini 1985; recovery is correct if some failure-free run looks the same: Elnozahy et al. 2002, section 2.2";
+pub(crate) const SOURCE: &str = "piecewise determinism: Strom and Yemini 1985; recovery is correct if some failure-free run looks the same: Elnozahy et al. 2002, section 2.2";
 
 /// Fails unless the machine shows what the model shows.
 pub(crate) fn same<T: PartialEq + Debug>(what: &str, machine: &T, model: &T) -> Result<(), Violation> {

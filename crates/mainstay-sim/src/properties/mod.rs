@@ -90,7 +90,9 @@ impl Property {
             Self::OutputsGuaranteed => outputs_guaranteed::SOURCE,
             Self::FailureFree => failure_free::SOURCE,
             Self::UnknownNotAbsent => unknown_not_absent::SOURCE,
-            Self::Recovers => "journal and process: only damage below the durable watermark may refuse to start",
+            Self::Recovers => {
+                "journal and process: only damage below the durable watermark may refuse to start"
+            }
             Self::Progress => "liveness under fairness: Alpern and Schneider 1985",
             Self::Asserts => "the machines' own assertions",
         }

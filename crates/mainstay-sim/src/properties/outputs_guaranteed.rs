@@ -5,8 +5,7 @@ use super::{Property, Violation};
 use mainstay_process::handler::Outcome;
 use mainstay_process::port::Delivery;
 
-pub(crate) const SOURCE: &str =
-    "ports and their guarantees: docs/ports.md; exactly-once delivery needs a receiver's help: Elnozahy et al. 2002, section 2.6";
+pub(crate) const SOURCE: &str = "ports and their guarantees: docs/ports.md; exactly-once delivery needs a receiver's help: Elnozahy et al. 2002, section 2.6";
 
 /// A receiver took an output for the `times`th time; `allowed` is how often a person asked for it.
 pub(crate) fn taken(delivery: Delivery, key: &str, times: u64, allowed: u64) -> Result<(), Violation> {
@@ -23,17 +22,13 @@ pub(crate) fn taken(delivery: Delivery, key: &str, times: u64, allowed: u64) -> 
 }
 
 /// An output's fate was recorded while the receiver had taken it `times` times.
-pub(crate) fn settled(
-    delivery: Delivery,
-    key: &str,
-    outcome: &Outcome,
-    times: u64,
-) -> Result<(), Violation> {
+pub(crate) fn settled(delivery: Delivery, key: &str, outcome: &Outcome, times: u64) -> Result<(), Violation> {
     let lost = matches!(outcome, Outcome::Delivered { .. }) && times == 0;
     if !lost {
         return Ok(());
     }
-    let what =
-        format!("output {key} behind a port that is {delivery:?} is recorded as delivered, but never arrived");
+    let what = format!(
+        "output {key} behind a port that is {delivery:?} is recorded as delivered, but never arrived"
+    );
     Err(Violation::new(Property::OutputsGuaranteed, what))
 }

@@ -5,7 +5,8 @@ use mainstay_process::event::ReplyToken;
 use mainstay_types::id::OutputId;
 use std::collections::BTreeSet;
 
-pub(crate) const SOURCE: &str = "output commit: Elnozahy et al. 2002, section 2.6: the outside world cannot be rolled back";
+pub(crate) const SOURCE: &str =
+    "output commit: Elnozahy et al. 2002, section 2.6: the outside world cannot be rolled back";
 
 /// What this life has released.
 #[derive(Debug, Default)]

@@ -6,7 +6,8 @@ use mainstay_types::id::Lsn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) const SOURCE: &str = "IETF Idempotency-Key draft, section 2; linearizable RPC: Lee et al. 2015 (RIFL), section 3";
+pub(crate) const SOURCE: &str =
+    "IETF Idempotency-Key draft, section 2; linearizable RPC: Lee et al. 2015 (RIFL), section 3";
 
 /// The first answer to every call.
 #[derive(Debug, Default)]
