@@ -1,10 +1,12 @@
 //! The command `mainstay`: a table of commands.
 
+mod bench;
 mod demo;
 mod journal;
 mod ledger;
 mod outputs;
 mod serve;
+mod sim;
 mod verdict;
 
 use clap::Parser;
@@ -28,6 +30,11 @@ enum Command {
   mainstay outputs ledger.mainstay            the directory of a running service
   mainstay outputs ledger.mainstay --json | jq '.outputs[] | select(.state == \"in-doubt\")'")]
     Outputs(outputs::Outputs),
+    /// Measure, beside what the machine can do at best.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Simulate crashes, power cuts and broken networks, by seed, and check every promise.
+    Sim(sim::Sim),
     /// A part of a running demo.
     #[command(hide = true)]
     DemoPart(demo::Part),
@@ -39,6 +46,8 @@ fn main() -> ExitCode {
         Command::Serve(options) => return serve::serve(*options),
         Command::Journal(command) => journal::run(&command),
         Command::Outputs(options) => outputs::run(&options),
+        Command::Bench(bench) => bench::run(bench),
+        Command::Sim(sim) => sim::run(sim),
         Command::DemoPart(part) => demo::run_part(&part),
     };
     verdict::exit_code(ended)

@@ -1,0 +1,84 @@
+//! `mainstay bench`: measures beside floors, in one run.
+
+use crate::verdict::Verdict;
+use anyhow::Context;
+use mainstay_bench::journal::{JournalOptions, journal};
+use mainstay_bench::report::Report;
+use mainstay_bench::step::{StepOptions, step};
+use mainstay_disk::disk::Backend;
+use std::path::PathBuf;
+
+/// `mainstay bench`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Bench {
+    /// The journal alone: appends and commits beside bare writes and syncs of the same bytes.
+    #[command(after_help = "Examples:
+  mainstay bench journal --quick              within 40 seconds
+  mainstay bench journal --json > bench.json  with the raw samples of all arms
+
+Exit code 1 when a target is missed.")]
+    Journal(JournalBench),
+    /// A durable request over HTTP and back, beside the bare sync and a bare HTTP echo.
+    #[command(after_help = "Examples:
+  mainstay bench step --quick
+  mainstay bench step --dir /mnt/disk --json | jq .targets
+
+Exit code 1 when a target is missed.")]
+    Step(Common),
+}
+
+/// What both take.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Answer within 40 seconds, with fewer samples.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON, raw samples included.
+    #[arg(long)]
+    json: bool,
+    /// Measure the disk that this folder is on.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Only the figures whose name contains this.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    only: String,
+}
+
+/// `mainstay bench journal`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct JournalBench {
+    #[command(flatten)]
+    common: Common,
+    /// What writes pages in the background: auto, threads, uring.
+    #[arg(long, default_value = "auto")]
+    backend: Backend,
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// When it cannot be run to its end; a target that is missed is no error but a verdict.
+pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
+    let mut say = |next: &str| eprintln!("  {next}");
+    let (report, json) = match bench {
+        Bench::Journal(JournalBench { common: Common { quick, json, dir, only }, backend }) => {
+            let options = JournalOptions { directory: dir, quick, backend, only };
+            (journal(&options, &mut say).context("the benchmark broke off")?, json)
+        }
+        Bench::Step(Common { quick, json, dir, only }) => {
+            let serve = Some(std::env::current_exe().context("cannot find this program's own file")?);
+            let options = StepOptions { directory: dir, quick, serve, only };
+            (step(&options, &mut say).context("the benchmark broke off")?, json)
+        }
+    };
+    print(&report, json);
+    Ok(if report.holds() { Verdict::Clean } else { Verdict::Wrong })
+}
+
+fn print(report: &Report, json: bool) {
+    if json {
+        println!("{}", report.json());
+    } else {
+        println!("{report}");
+    }
+}

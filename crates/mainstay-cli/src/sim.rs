@@ -1,0 +1,149 @@
+//! `mainstay sim`: the same machines under one made clock and one seed, with an oracle beside them.
+
+use crate::verdict::{UsageError, Verdict};
+use indicatif::ProgressBar;
+use mainstay_sim::run::{
+    SimList, SimListed, SimMachine, SimOptions, SimReport, list, run as simulate, trace,
+};
+use mainstay_types::rules::Rule;
+use std::io::IsTerminal;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// `mainstay sim`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mainstay sim                                       1000 histories of a whole service
+  mainstay sim --seeds 0..10000 --twice              each one twice: the traces must be the same
+  mainstay sim --machine journal --seed 42 --trace   one history, step by step
+  mainstay sim --break failed-sync-ignored           turn a safety rule off: the oracle must notice
+  mainstay sim --list                                machines, rules and properties, each with its source
+
+Exit code 1 on a violation and only then.")]
+pub(crate) struct Sim {
+    /// What is simulated.
+    #[arg(long, value_name = "NAME", default_value = "process")]
+    machine: SimMachine,
+    /// Which seeds: A..B is from A up to, but not, B.
+    #[arg(long, value_name = "A..B", default_value = "0..1000", conflicts_with = "seed")]
+    seeds: Seeds,
+    /// One seed.
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Run every seed twice and compare the traces.
+    #[arg(long)]
+    twice: bool,
+    /// Turn a safety rule off inside the machine, and end with the first violation.
+    #[arg(long = "break", value_name = "RULE", value_parser = rule)]
+    broken: Option<Rule>,
+    /// Print the trace of one seed.
+    #[arg(long, requires = "seed", conflicts_with_all = ["twice", "json"])]
+    trace: bool,
+    /// Name the machines, the rules that can be broken, and the properties.
+    #[arg(long)]
+    list: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Seeds, in order.
+#[derive(Clone, Debug)]
+struct Seeds(Range<u64>);
+
+impl FromStr for Seeds {
+    type Err = UsageError;
+
+    fn from_str(given: &str) -> Result<Self, UsageError> {
+        let wrong = || UsageError { explanation: format!("`{given}` is no range of seeds such as 0..1000") };
+        let (from, to) = given.split_once("..").ok_or_else(wrong)?;
+        let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
+        if from < to { Ok(Self(from..to)) } else { Err(wrong()) }
+    }
+}
+
+fn rule(given: &str) -> Result<Rule, UsageError> {
+    Rule::ALL.into_iter().find(|rule| rule.broken_name() == given).ok_or_else(|| {
+        let names = Rule::ALL.map(Rule::broken_name).join(", ");
+        UsageError { explanation: format!("no rule is broken by `{given}`; there are: {names}") }
+    })
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the seeds cannot be.
+pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
+    if sim.list {
+        print_list(&list(), sim.json)?;
+        return Ok(Verdict::Clean);
+    }
+    if let (true, Some(seed)) = (sim.trace, sim.seed) {
+        let (lines, violation) = trace(sim.machine, seed, sim.broken);
+        lines.iter().for_each(|line| println!("{line}"));
+        return Ok(violation.map_or(Verdict::Clean, |violation| {
+            println!("VIOLATION {violation}");
+            Verdict::Wrong
+        }));
+    }
+    let seeds = match sim.seed {
+        Some(u64::MAX) => {
+            return Err(UsageError { explanation: "a seed is below 2^64 - 1".to_owned() }.into());
+        }
+        Some(seed) => seed..seed + 1,
+        None => sim.seeds.0,
+    };
+    let bar = std::io::stderr().is_terminal().then(|| ProgressBar::new(seeds.end - seeds.start));
+    let options = SimOptions { machine: sim.machine, seeds, twice: sim.twice, broken: sim.broken };
+    let report = simulate(&options, &mut |progress| {
+        if let Some(bar) = &bar {
+            bar.set_position(progress.seeds);
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    if sim.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print_report(&report, sim.machine, sim.broken);
+    }
+    Ok(if report.violations == 0 { Verdict::Clean } else { Verdict::Wrong })
+}
+
+fn print_report(report: &SimReport, machine: SimMachine, broken: Option<Rule>) {
+    let SimReport { seeds, steps, crashes, violations, first_violation, reached } = report;
+    println!(
+        "machine {}: {seeds} seeds, {steps} steps, {crashes} crashes, {violations} violations",
+        machine.name()
+    );
+    println!("rare branches reached:");
+    for (branch, times) in reached {
+        println!("  {branch:<36} {times:>12}{}", if *times == 0 { "   NEVER" } else { "" });
+    }
+    if let Some(violation) = first_violation {
+        println!("\nVIOLATION {violation}");
+        let broken = broken.map_or_else(String::new, |rule| format!(" --break {}", rule.broken_name()));
+        println!(
+            "see it: mainstay sim --machine {} --seed {}{broken} --trace",
+            machine.name(),
+            violation.seed
+        );
+    }
+}
+
+fn print_list(list: &SimList, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(list)?);
+        return Ok(());
+    }
+    for (title, listed) in
+        [("machines", &list.machines), ("rules to break", &list.rules), ("properties", &list.properties)]
+    {
+        println!("{title}:");
+        for SimListed { name, source } in listed {
+            println!("  {name:<32} {source}");
+        }
+    }
+    Ok(())
+}
