@@ -36,7 +36,10 @@ impl Attempts {
     pub(crate) fn new(address: &str, options: Options) -> Result<Self, AddressError> {
         let unusable = || AddressError { given: address.to_owned() };
         let uri: ureq::http::Uri = address.parse().map_err(|_| unusable())?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() || uri.query().is_some() {
+        if !matches!(uri.scheme_str(), Some("http" | "https"))
+            || uri.host().is_none()
+            || uri.query().is_some()
+        {
             return Err(unusable());
         }
         let agent = ureq::Agent::config_builder()
@@ -49,7 +52,12 @@ impl Attempts {
     }
 
     /// Attempts `POST path` until there is an answer, a final refusal, or the deadline has passed.
-    pub(crate) fn until_answered(&self, path: &str, headers: &Headers<'_>, body: &[u8]) -> Result<Answer, CallError> {
+    pub(crate) fn until_answered(
+        &self,
+        path: &str,
+        headers: &Headers<'_>,
+        body: &[u8],
+    ) -> Result<Answer, CallError> {
         let deadline = Instant::now() + self.options.call_deadline;
         let mut pause = self.options.pause_min;
         let mut effect_possible_at_all = false;
@@ -96,7 +104,8 @@ impl Attempts {
             }
         }
         let sent = request.send(body).and_then(|mut response| {
-            let body = response.body_mut().with_config().limit(self.options.answer_bytes_max).read_to_vec()?;
+            let body =
+                response.body_mut().with_config().limit(self.options.answer_bytes_max).read_to_vec()?;
             Ok((response, body))
         });
         match sent {
@@ -139,7 +148,9 @@ fn classify<B>(response: &ureq::http::Response<B>, body: Vec<u8>) -> Ended {
         408 | 409 | 429 | 500 | 502..=504 => Ended::Again {
             // Only the service itself can say that nothing was done, and its limits do.
             effect_possible: !code.starts_with("busy-") && !code.starts_with("unavailable-"),
-            pause_min: header("Retry-After").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs),
+            pause_min: header("Retry-After")
+                .and_then(|seconds| seconds.parse().ok())
+                .map(Duration::from_secs),
             error: AttemptError::Later { status, code, message },
         },
         _ => Ended::Final(CallError::Rejected { status, code, message }),
@@ -151,7 +162,8 @@ fn message_of(body: &[u8]) -> String {
     struct Said {
         message: String,
     }
-    serde_json::from_slice(body).map_or_else(|_| String::from_utf8_lossy(body).into_owned(), |said: Said| said.message)
+    serde_json::from_slice(body)
+        .map_or_else(|_| String::from_utf8_lossy(body).into_owned(), |said: Said| said.message)
 }
 
 fn never_connected(error: &ureq::Error) -> bool {

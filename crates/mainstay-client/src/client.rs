@@ -97,7 +97,11 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; each variant says whether the request took effect.
-    pub fn call_with_key<C: Serialize, A: DeserializeOwned>(&self, key: &str, command: &C) -> Result<A, CallError> {
+    pub fn call_with_key<C: Serialize, A: DeserializeOwned>(
+        &self,
+        key: &str,
+        command: &C,
+    ) -> Result<A, CallError> {
         let body = serde_json::to_vec(command).map_err(RequestError::Command)?;
         decode(self.call_bytes_with_key(key, &body)?)
     }

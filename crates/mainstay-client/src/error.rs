@@ -29,7 +29,9 @@ pub enum CallError {
     #[error("the key was used before with another body; this request took no effect")]
     KeyReused,
     /// The deadline passed, and no attempt took effect.
-    #[error("no attempt was accepted within the deadline ({attempts} made), none took effect; the last: {last}")]
+    #[error(
+        "no attempt was accepted within the deadline ({attempts} made), none took effect; the last: {last}"
+    )]
     Unavailable {
         /// How many attempts were made.
         attempts: u32,
@@ -37,7 +39,9 @@ pub enum CallError {
         last: AttemptError,
     },
     /// The deadline passed, and an attempt may have taken effect. Repeating with the same identity is safe.
-    #[error("the outcome is unknown after {attempts} attempts; repeat with the same identity; the last: {last}")]
+    #[error(
+        "the outcome is unknown after {attempts} attempts; repeat with the same identity; the last: {last}"
+    )]
     Unknown {
         /// How many attempts were made.
         attempts: u32,
