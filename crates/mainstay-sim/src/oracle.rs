@@ -246,7 +246,12 @@ impl Oracle {
     }
 
     /// An output leaves.
-    pub(crate) fn sent(&mut self, scene: Scene<'_>, output: &Output) -> Result<(), Violation> {
+    pub(crate) fn sent(
+        &mut self,
+        scene: Scene<'_>,
+        output: &Output,
+        reached: &mut Reached,
+    ) -> Result<(), Violation> {
         self.released.output(output.id)?;
         let Some(emitted) = self.order.model.outputs.get(&output.id) else {
             return Err(failure_free::violated(format!("output {} was never emitted", output.id)));
@@ -265,6 +270,7 @@ impl Oracle {
                 return Err(Violation::new(Property::UnknownNotAbsent, what));
             };
             end = end.max(announced.end);
+            reached.hit(Reach::Intended);
         }
         self.release(scene, end, || format!("output {}", output.id))
     }

@@ -10,7 +10,7 @@ use crate::ring::Ring;
 use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent, Ticket};
-use mainstay_journal::format::RING_FILE;
+use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE, Superblock};
 use mainstay_journal::journal::{Health, Journal};
 use mainstay_journal::memory::CONTROL_BYTES;
 use mainstay_journal::open::{OpenError, Opened, open};
@@ -305,7 +305,7 @@ impl World {
                 Effect::Reply { token, reply } => self.reply(token, reply)?,
                 Effect::Output(output) => {
                     let life = self.life.as_ref().expect("effects are performed for a living service");
-                    self.oracle.sent(Scene { disk: &self.disk, catalog: &life.catalog }, &output)?;
+                    self.oracle.sent(Scene { disk: &self.disk, catalog: &life.catalog }, &output, &mut self.reached)?;
                     self.let_out(output);
                 }
                 Effect::SaveCheckpoint { lsn } => self.save_checkpoint(lsn),
@@ -575,7 +575,10 @@ impl World {
             drop(life);
         }
         self.save_ring();
-        self.damage_a_checkpoint();
+        if !self.ending {
+            self.damage_a_checkpoint();
+            self.damage_a_superblock();
+        }
     }
 
     fn leave_undone(&mut self, operation: Operation, life: &Life) {
@@ -616,10 +619,9 @@ impl World {
 
     /// A bit of the newest checkpoint flips, if another one is there to begin with.
     fn damage_a_checkpoint(&mut self) {
-        if self.ending || !self.random.chance(60) {
+        if !self.random.chance(60) {
             return;
         }
-        self.disk.set_fuse(None);
         let files = self.disk.list().expect("a disk without a fuse lists");
         let mut checkpoints: Vec<Lsn> = files.iter().filter_map(|file| parse_name(&file.name)).collect();
         checkpoints.sort_unstable();
@@ -633,6 +635,29 @@ impl World {
                 self.disk.replace(&final_name(newest), bytes);
                 self.trace.line(self.now_ns, format_args!("a bit of checkpoint {newest} flips"));
             }
+        }
+    }
+
+    /// A bit of one of the two copies of the superblock flips.
+    fn damage_a_superblock(&mut self) {
+        if !self.random.chance(20) {
+            return;
+        }
+        let Some(mut bytes) = self.disk.content(SUPERBLOCK_FILE).map(<[u8]>::to_vec) else {
+            return;
+        };
+        // The other copy has to be good, and durably so: two damaged copies are more than is promised.
+        let copy = self.random.index(2) * 4096;
+        let other = 4096 - copy;
+        let whole = bytes.get(other..other + 512).is_some_and(|other_bytes| {
+            Superblock::decode(other_bytes).is_ok()
+                && self.disk.holds_durably(SUPERBLOCK_FILE, other as u64, other_bytes)
+        });
+        if whole && bytes[copy..copy + 512] == bytes[other..other + 512] {
+            let place = copy + self.random.index(512);
+            bytes[place] ^= 1 << self.random.below(8);
+            self.disk.replace(SUPERBLOCK_FILE, bytes);
+            self.trace.line(self.now_ns, format_args!("a bit of the superblock flips at byte {place}"));
         }
     }
 

@@ -18,6 +18,7 @@ use crate::ring::Left;
 use crate::service::Life;
 use crate::trace::Trace;
 use mainstay_journal::geometry::Geometry;
+use mainstay_journal::journal::Health;
 use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::Reply;
@@ -300,7 +301,8 @@ impl World {
     fn all_done(&self) -> bool {
         let Some(life) = &self.life else { return false };
         let model = &self.oracle.order.model;
-        let idle = life.is_idle() && !self.clients.iter().any(Client::waits);
+        let good = life.process.journal().health() == Health::Good;
+        let idle = good && life.is_idle() && !self.clients.iter().any(Client::waits);
         idle && model.pending().next().is_none() && model.timers.is_empty()
     }
 
