@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 const POOL: u64 = 1_000_000_000;
 
 /// How often the service is killed.
-const KILLS: usize = 6;
+const KILLS: usize = 5;
 
 /// Answers between two kills.
-const ANSWERS_BETWEEN_KILLS: usize = 400;
+const ANSWERS_BETWEEN_KILLS: usize = 200;
 
 /// How long anything may take before the test says that it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +44,7 @@ fn serve(folder: &Path, port: u16) -> (Dies, u16) {
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
     let child = Dies(child);
