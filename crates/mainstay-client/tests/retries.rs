@@ -20,8 +20,7 @@ fn scripted(script: Vec<Line>) -> Scripted {
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = Arc::clone(&heads);
     std::thread::spawn(move || {
-        let mut turn = 0;
-        for stream in listener.incoming() {
+        for (turn, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
             let mut text = Vec::new();
             let mut chunk = [0; 4096];
@@ -33,7 +32,6 @@ fn scripted(script: Vec<Line>) -> Scripted {
             }
             seen.lock().unwrap().push(String::from_utf8_lossy(&text).to_lowercase());
             let line = script[turn.min(script.len() - 1)];
-            turn += 1;
             if let Some((status, headers, body)) = line {
                 let length = body.len();
                 let response = format!(
@@ -110,9 +108,11 @@ fn a_handlers_own_409_is_its_answer() {
     assert_eq!(scripted.heads.lock().unwrap().len(), 1);
 }
 
+type Expected = fn(&CallError) -> bool;
+
 #[test]
 fn what_will_not_pass_is_not_repeated() {
-    let cases: [(u16, &str, fn(&CallError) -> bool); 4] = [
+    let cases: [(u16, &str, Expected); 4] = [
         (410, "evicted", |error| matches!(error, CallError::Evicted)),
         (422, "key-reused", |error| matches!(error, CallError::KeyReused)),
         (

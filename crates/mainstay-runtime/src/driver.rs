@@ -46,9 +46,11 @@ pub(crate) struct Shared<H> {
     inbox: Mutex<Inbox<H>>,
     core: Mutex<Option<Core<H>>>,
     /// Told when the process ends: with what it was abandoned for, or `None` after a clean stop.
-    on_end: Box<dyn Fn(&Arc<Self>, Option<Abandoned>) + Send + Sync>,
+    on_end: OnEnd<H>,
     this: Weak<Self>,
 }
+
+type OnEnd<H> = Box<dyn Fn(&Arc<Shared<H>>, Option<Abandoned>) + Send + Sync>;
 
 /// What a driver is made from.
 pub(crate) struct Parts {

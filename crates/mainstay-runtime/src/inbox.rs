@@ -27,6 +27,9 @@ pub(crate) enum Phase {
     Ended,
 }
 
+/// A look at the process.
+pub(crate) type Look<H> = Box<dyn FnOnce(&Core<H>) + Send>;
+
 /// One arrival.
 pub(crate) enum Item<H> {
     Call {
@@ -49,7 +52,7 @@ pub(crate) enum Item<H> {
     /// What needs no reply.
     Event(Event),
     /// A look at the process between two steps.
-    Look(Box<dyn FnOnce(&Core<H>) + Send>),
+    Look(Look<H>),
 }
 
 impl<H> Item<H> {

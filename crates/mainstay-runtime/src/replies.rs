@@ -56,8 +56,12 @@ impl Replies {
 
     /// Tells everyone that the outcome is unknown; returns how many.
     pub(crate) fn give_up(&mut self) -> usize {
-        let waiting = self.places.drain(..).filter_map(|place| place.waiting);
-        let told = waiting.map(|waiting| waiting.send(Said::OutcomeUnknown)).count();
+        let mut told = 0;
+        for waiting in self.places.drain(..).filter_map(|place| place.waiting) {
+            // A client that hung up meanwhile repeats the request.
+            let _ = waiting.send(Said::OutcomeUnknown);
+            told += 1;
+        }
         self.free.clear();
         told
     }

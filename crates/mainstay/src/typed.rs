@@ -7,7 +7,10 @@ use mainstay_runtime::service::{Check, Unfit};
 use mainstay_types::id::OutputId;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use std::io;
+use std::io::{self, Write};
+
+/// Bytes of state that are collected before they are hashed and written.
+const SAVE_BUFFER_BYTES: usize = 64 << 10;
 
 /// A service as a handler of bytes.
 pub(crate) struct Typed<S>(pub(crate) S);
@@ -39,8 +42,11 @@ impl<S: Service> Handler for Typed<S> {
         self.0.output_settled(output, outcome, context);
     }
 
-    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
-        postcard::to_io(&self.0, into).map(drop).map_err(io::Error::other)
+    fn save(&self, into: &mut dyn Write) -> io::Result<()> {
+        // The encoder writes a number at a time, and every write further down is hashed.
+        let mut buffered = io::BufWriter::with_capacity(SAVE_BUFFER_BYTES, into);
+        postcard::to_io(&self.0, &mut buffered).map_err(io::Error::other)?;
+        buffered.flush()
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {

@@ -63,6 +63,9 @@ fn a_client_number_recognises_repetitions_until_the_next_request() {
     assert_eq!(view(address).accounts["a"], 10);
 }
 
+/// Name, headers, body, and the status and code expected.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [u8], u16, &'a str);
+
 #[test]
 fn what_is_malformed_is_refused_before_it_is_logged() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +76,7 @@ fn what_is_malformed_is_refused_before_it_is_logged() {
     let far_too_large = vec![b' '; 1 << 20];
     let long_key = "k".repeat(256);
     let before = metric(address, "mainstay_journal_appends_total");
-    let cases: &[(&str, &[(&str, &str)], &[u8], u16, &str)] = &[
+    let cases: &[Case<'_>] = &[
         ("no body", &[], b"", 400, "malformed-json"),
         ("half a body", &[], b"{\"do\":", 400, "malformed-json"),
         ("two bodies", &[], b"{} {}", 400, "malformed-json"),
