@@ -319,12 +319,16 @@ fn ring_is_missing(survey: &Survey, walked: &Walked) -> bool {
     }
 }
 
+/// Room for what the owner of the journal appends before anything can be written for it, in a ring that may have one page
+/// only and before segments are prepared: which process this is, and a verdict.
+const FIRST_RECORDS_BYTES: usize = 512;
+
 /// The record that begins a life must not need a pad before it, since a pad belongs to a life: if the tail page has no
 /// room for it, it is padded in the life that ended.
 fn pad_short_tail(survey: &Survey, walked: &mut Walked) {
     let page_bytes = survey.geometry().page_bytes as usize;
     let left = page_bytes - walked.tail.len();
-    if walked.tail.is_empty() || left >= record_bytes(Life::BYTES) {
+    if walked.tail.is_empty() || left >= record_bytes(Life::BYTES) + FIRST_RECORDS_BYTES {
         return;
     }
     let header = RecordHeader {

@@ -2,7 +2,7 @@
 
 use crate::handler::Answer;
 use crate::keys::Entry;
-use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::id::{ClientId, Lsn, Sequence, ThreadId};
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +38,8 @@ pub(crate) enum Place<'a> {
     Fresh,
     /// At the floor: this was the answer.
     Repeated(&'a Entry),
-    /// Below the floor, or from a client whose place was given away.
-    Evicted,
+    /// Below the floor, which the record that ends at `end` raised, or from a client whose place was given away.
+    Evicted { end: Option<Lsn> },
     /// The client may have no more threads.
     ThreadsFull,
 }
@@ -53,15 +53,15 @@ impl Clients {
         threads_max: usize,
     ) -> Place<'_> {
         let Some(known) = self.entries.get(&client) else {
-            return Place::Evicted;
+            return Place::Evicted { end: None };
         };
         match known.threads.get(&thread) {
-            None if sequence == Sequence(0) => Place::Evicted,
+            None if sequence == Sequence(0) => Place::Evicted { end: None },
             None if known.threads.len() >= threads_max => Place::ThreadsFull,
             None => Place::Fresh,
             Some(present) if sequence > present.floor => Place::Fresh,
             Some(present) if sequence == present.floor => Place::Repeated(&present.entry),
-            Some(_) => Place::Evicted,
+            Some(present) => Place::Evicted { end: Some(present.entry.end) },
         }
     }
 
@@ -73,6 +73,21 @@ impl Clients {
         thread: ThreadId,
         sequence: Sequence,
         entry: Entry,
+    ) {
+        let Some(known) = self.entries.get_mut(&client) else {
+            return;
+        };
+        known.threads.insert(thread, Thread { floor: sequence, entry });
+    }
+
+    /// Remembers an answer, and that the client was there. Not when the request was logged: a registration that is executed
+    /// in between must give away the same place in replay, where each request is executed as soon as it is met.
+    pub(crate) fn answer(
+        &mut self,
+        client: ClientId,
+        thread: ThreadId,
+        sequence: Sequence,
+        answer: Arc<Answer>,
         now: Time,
     ) {
         let Some(known) = self.entries.get_mut(&client) else {
@@ -81,18 +96,7 @@ impl Clients {
         self.idle.remove(&(known.used, client));
         known.used = now;
         self.idle.insert((now, client));
-        known.threads.insert(thread, Thread { floor: sequence, entry });
-    }
-
-    pub(crate) fn answer(
-        &mut self,
-        client: ClientId,
-        thread: ThreadId,
-        sequence: Sequence,
-        answer: Arc<Answer>,
-    ) {
-        let Some(present) = self.entries.get_mut(&client).and_then(|known| known.threads.get_mut(&thread))
-        else {
+        let Some(present) = known.threads.get_mut(&thread) else {
             return;
         };
         if present.floor == sequence {
@@ -127,7 +131,6 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainstay_types::id::Lsn;
 
     const THREAD: ThreadId = ThreadId(0);
 
@@ -139,8 +142,8 @@ mod tests {
     fn below_the_floor_is_evicted_at_it_repeated_above_it_fresh() {
         let mut clients = Clients::default();
         let client = clients.register(2, Time(1));
-        clients.insert(client, THREAD, Sequence(5), entry(), Time(2));
-        assert!(matches!(clients.place(client, THREAD, Sequence(4), 9), Place::Evicted));
+        clients.insert(client, THREAD, Sequence(5), entry());
+        assert!(matches!(clients.place(client, THREAD, Sequence(4), 9), Place::Evicted { .. }));
         assert!(matches!(clients.place(client, THREAD, Sequence(5), 9), Place::Repeated(_)));
         assert!(matches!(clients.place(client, THREAD, Sequence(6), 9), Place::Fresh));
         assert!(matches!(clients.place(client, ThreadId(1), Sequence(1), 1), Place::ThreadsFull));
@@ -151,12 +154,14 @@ mod tests {
         let mut clients = Clients::default();
         let first = clients.register(2, Time(1));
         let second = clients.register(2, Time(2));
-        clients.insert(first, THREAD, Sequence(1), entry(), Time(100));
+        clients.insert(first, THREAD, Sequence(1), entry());
+        let answer = Arc::new(Answer { status: 200, body: Vec::new() });
+        clients.answer(first, THREAD, Sequence(1), answer, Time(100));
         assert!(clients.full(2, Duration::from_nanos(50), Time(40)));
         assert!(!clients.full(2, Duration::from_nanos(50), Time(60)));
         let third = clients.register(2, Time(60));
         assert!(third > second);
-        assert!(matches!(clients.place(second, THREAD, Sequence(1), 9), Place::Evicted));
+        assert!(matches!(clients.place(second, THREAD, Sequence(1), 9), Place::Evicted { .. }));
         assert!(matches!(clients.place(first, THREAD, Sequence(1), 9), Place::Repeated(_)));
         assert_eq!(clients.len(), 2);
     }

@@ -168,7 +168,7 @@ impl<H: Handler> History<H> {
         if let (Delivery::Request { identity, .. }, Some(answer)) = (delivery, &done.answer)
             && *identity != Identity::None
         {
-            tables.answered(identity, answer);
+            tables.answered(identity, answer, prefix.now);
         }
         self.recent.push_back((prefix.delivery, summary));
         if self.recent.len() > self.recent_max {

@@ -152,9 +152,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 self.stats.conflicts += 1;
                 Some((Reply::KeyReused, end))
             }
-            Known::Evicted => {
+            Known::Evicted { end } => {
                 self.stats.evicted += 1;
-                Some((Reply::Evicted, executed_end))
+                Some((Reply::Evicted, end.unwrap_or(executed_end)))
             }
             Known::Refused(limit) => {
                 self.stats.refused += 1;

@@ -44,8 +44,11 @@ impl Keys {
 
     /// Adds a key that was not found. A key that is there for the same record is one that a checkpoint saw logged and not
     /// yet executed.
+    /// Remembers a request that was just logged, or is met again in replay: a checkpoint knows requests that were logged
+    /// and not executed.
     pub(crate) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
-        if self.entries.get(&key).is_some_and(|present| present.end == entry.end) {
+        let end = entry.end;
+        if self.entries.get(&key).is_some_and(|known| known.end == end) {
             return;
         }
         let expires = entry.expires.expect("a key's entry expires");

@@ -42,7 +42,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             && self.schedule.due(self.journal.end(), executed, self.now, &self.config.limits)
         {
             let lsn = self.replay_from();
-            self.schedule.begin(lsn, executed, self.now);
+            self.schedule.begin(lsn, self.journal.end(), executed, self.now);
             out.push(Effect::SaveCheckpoint { lsn });
             if !self.config.rules.keep(Rule::TrimAfterCheckpoint) {
                 self.journal.trim(lsn, &mut self.scratch.disk);
@@ -116,6 +116,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn set_wake(&mut self, out: &mut Vec<Effect>) {
+        // A sealed journal takes no timer any more; the next life does.
+        if matches!(self.life, Life::Stopping { seal: Some(_), .. }) {
+            return;
+        }
         let tables = &self.history.tables;
         let retry =
             matches!(self.journal.health(), Health::Full { .. }).then(|| self.now.after(FULL_RETRY_INTERVAL));

@@ -12,7 +12,7 @@ use mainstay_types::time::Time;
 ///   Idle ───────> Saving ─────────────> Saved ───────────────────────> Publishing ──────────> Idle (trim)
 ///                   └── failed: Idle, next one by schedule ──────────────────┘
 /// ```
-/// It is published only when the journal is durable up to its position: it must never know deliveries that the journal
+/// It is published only when the journal is durable up to what it knows: it must never know deliveries that the journal
 /// could lose.
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -28,8 +28,8 @@ pub(crate) struct Schedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
-    Saving { lsn: Lsn },
-    Saved { lsn: Lsn, saved: Saved },
+    Saving { lsn: Lsn, knows: Lsn },
+    Saved { lsn: Lsn, knows: Lsn, saved: Saved },
     Publishing { lsn: Lsn, saved: Saved },
 }
 
@@ -65,24 +65,28 @@ impl Schedule {
             .then(|| self.last_time.after(limits.checkpoint_interval))
     }
 
-    pub(crate) fn begin(&mut self, lsn: Lsn, executed: DeliveryIndex, now: Time) {
+    /// `knows` is the end of the journal: the tables remember requests up to there, though replay begins at `lsn` because
+    /// some of them were not executed.
+    pub(crate) fn begin(&mut self, lsn: Lsn, knows: Lsn, executed: DeliveryIndex, now: Time) {
         assert_eq!(self.phase, Phase::Idle, "one checkpoint at a time");
-        self.phase = Phase::Saving { lsn };
+        self.phase = Phase::Saving { lsn, knows };
         self.forced = false;
         self.taking = executed;
         self.last_time = now;
     }
 
     pub(crate) fn saved(&mut self, lsn: Lsn, saved: Saved) {
-        if self.phase == (Phase::Saving { lsn }) {
-            self.phase = Phase::Saved { lsn, saved };
+        if let Phase::Saving { lsn: saving, knows } = self.phase
+            && saving == lsn
+        {
+            self.phase = Phase::Saved { lsn, knows, saved };
         }
     }
 
     /// The position to publish, once, when the journal is durable up to it.
     pub(crate) fn publishable(&mut self, durable: Lsn) -> Option<Lsn> {
         match self.phase {
-            Phase::Saved { lsn, saved } if durable >= lsn => {
+            Phase::Saved { lsn, knows, saved } if durable >= knows => {
                 self.phase = Phase::Publishing { lsn, saved };
                 Some(lsn)
             }
@@ -93,7 +97,7 @@ impl Schedule {
     /// Up to where the journal must become durable for the checkpoint to go on.
     pub(crate) fn wants_durable(&self) -> Option<Lsn> {
         match self.phase {
-            Phase::Saving { lsn } | Phase::Saved { lsn, .. } => Some(lsn),
+            Phase::Saving { knows, .. } | Phase::Saved { knows, .. } => Some(knows),
             Phase::Idle | Phase::Publishing { .. } => None,
         }
     }
@@ -148,12 +152,12 @@ mod tests {
     #[test]
     fn published_only_behind_the_durable_mark_and_once() {
         let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
-        schedule.begin(Lsn(64), DeliveryIndex(3), Time(10));
+        schedule.begin(Lsn(64), Lsn(80), DeliveryIndex(3), Time(10));
         assert_eq!(schedule.publishable(Lsn(100)), None, "it is not saved yet");
         schedule.saved(Lsn(64), Saved { state_hash: 1, bytes: 9 });
-        assert_eq!(schedule.publishable(Lsn(63)), None);
-        assert_eq!(schedule.publishable(Lsn(64)), Some(Lsn(64)));
-        assert_eq!(schedule.publishable(Lsn(64)), None);
+        assert_eq!(schedule.publishable(Lsn(79)), None);
+        assert_eq!(schedule.publishable(Lsn(80)), Some(Lsn(64)));
+        assert_eq!(schedule.publishable(Lsn(80)), None);
         assert_eq!(schedule.published(Lsn(64)), Some(9));
         assert!(schedule.current(DeliveryIndex(3)));
     }
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn a_failed_one_is_tried_again_by_schedule() {
         let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
-        schedule.begin(Lsn(64), DeliveryIndex(3), Time(10));
+        schedule.begin(Lsn(64), Lsn(80), DeliveryIndex(3), Time(10));
         schedule.failed();
         assert!(!schedule.due(Lsn(64), DeliveryIndex(3), Time(11), &LIMITS()));
         assert!(schedule.due(Lsn(64), DeliveryIndex(3), Time(1010), &LIMITS()));

@@ -39,7 +39,10 @@ impl Settling<'_> {
         match journal.append(kind, instance, &[payload], self.disk) {
             Err(AppendError::Stalled) => {
                 self.write_out(journal)?;
-                Ok(journal.append(kind, instance, &[payload], self.disk)?)
+                match journal.append(kind, instance, &[payload], self.disk) {
+                    Err(AppendError::Stalled) => Err(full_at(journal, journal.end())),
+                    appended => Ok(appended?),
+                }
             }
             appended => Ok(appended?),
         }
@@ -56,9 +59,7 @@ impl Settling<'_> {
         if journal.durable() >= end {
             return Ok(());
         }
-        // The page waits for a segment, which opening could not prepare for want of space.
-        let segment = journal.geometry().segment_of(end);
-        Err(AppendError::Full { segment, failure: Failure::NoSpace }.into())
+        Err(full_at(journal, end))
     }
 
     fn write_out<M: PageMemory>(&mut self, journal: &mut Journal<M>) -> Result<(), SettleError> {
@@ -103,6 +104,12 @@ impl Settling<'_> {
             || StorageError { operation: Operation::Write, file: String::new(), failure: Failure::NotFound };
         self.catalog.file_of(segment).ok_or_else(missing)
     }
+}
+
+/// With all pages written, only a segment can be what is waited for, and opening prepares it unless the disk is full.
+fn full_at<M: PageMemory>(journal: &Journal<M>, lsn: Lsn) -> SettleError {
+    let segment = journal.geometry().segment_of(lsn);
+    AppendError::Full { segment, failure: Failure::NoSpace }.into()
 }
 
 fn is_write_or_sync(effect: &DiskEffect) -> bool {

@@ -47,8 +47,8 @@ pub(crate) enum Known {
     Running { end: Lsn },
     /// Seen with another body.
     Reused { end: Lsn },
-    /// Below its floor, or its client is not known.
-    Evicted,
+    /// Below its floor, which the record that ends at `end` raised, or its client is not known.
+    Evicted { end: Option<Lsn> },
     /// A limit forbids it.
     Refused(Limit),
 }
@@ -69,8 +69,8 @@ impl Tables {
                 match self.clients.place(*client, *thread, *sequence, limits.client_threads_max) {
                     Place::Fresh => None,
                     Place::Repeated(entry) => Some(entry),
-                    Place::Evicted if !rules.keep(Rule::EvictedNotReapplied) => None,
-                    Place::Evicted => return Known::Evicted,
+                    Place::Evicted { .. } if !rules.keep(Rule::EvictedNotReapplied) => None,
+                    Place::Evicted { end } => return Known::Evicted { end },
                     Place::ThreadsFull => return Known::Refused(Limit::Clients),
                 }
             }
@@ -99,18 +99,18 @@ impl Tables {
                 self.keys.insert(key.clone(), entry(Some(now.after(limits.key_retention))));
             }
             Identity::Client { client, thread, sequence } => {
-                self.clients.insert(*client, *thread, *sequence, entry(None), now);
+                self.clients.insert(*client, *thread, *sequence, entry(None));
             }
         }
     }
 
     /// Remembers the answer to a request.
-    pub(crate) fn answered(&mut self, identity: &Identity, answer: &Arc<Answer>) {
+    pub(crate) fn answered(&mut self, identity: &Identity, answer: &Arc<Answer>, now: Time) {
         match identity {
             Identity::None => {}
             Identity::Key(key) => self.keys.answer(key, Arc::clone(answer)),
             Identity::Client { client, thread, sequence } => {
-                self.clients.answer(*client, *thread, *sequence, Arc::clone(answer));
+                self.clients.answer(*client, *thread, *sequence, Arc::clone(answer), now);
             }
         }
     }

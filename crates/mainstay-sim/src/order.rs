@@ -149,6 +149,9 @@ impl Order {
         let page = self.geometry.page_start(self.geometry.page_of(Lsn(end.0.saturating_sub(1))));
         let last = self.stretches.partition_point(|stretch| stretch.lsn < page);
         for stretch in self.stretches[last..].iter().take_while(|stretch| stretch.end <= end) {
+            if stretch.lsn < catalog.first() {
+                continue;
+            }
             let place = self.geometry.place_of(stretch.lsn);
             let offset = usize::try_from(place.offset).expect("a file fits in memory");
             let file = catalog.file_of(place.segment);

@@ -11,7 +11,7 @@ use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent, Ticket};
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE, Superblock};
-use mainstay_journal::journal::{Health, Journal};
+use mainstay_journal::journal::{AppendError, Health, Journal};
 use mainstay_journal::memory::CONTROL_BYTES;
 use mainstay_journal::open::{OpenError, Opened, open};
 use mainstay_journal::storage::{Failure, Storage, StorageError};
@@ -248,6 +248,8 @@ impl World {
                 NoStart::Crashed(Reach::PanicInRecovery)
             }
             RecoverError::Storage(error) => storage_fault(&error),
+            // No room for the first record of a life: the owner makes space and starts it again.
+            RecoverError::Append(AppendError::Full { .. }) => NoStart::Fault,
             RecoverError::Read(mainstay_journal::reader::ReadError::Storage(error)) => storage_fault(&error),
             _ if self.disk.crashed() => NoStart::Crashed(Reach::CrashInRecovery),
             error => {
