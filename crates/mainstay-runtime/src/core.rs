@@ -1,5 +1,6 @@
 //! What the one who drives has in hand: the process, its disk, and who waits for its replies.
 
+use crate::acknowledgement::Noted;
 use crate::checkpoint_writer::CheckpointWriter;
 use crate::clock::Clock;
 use crate::driver::Shared;
@@ -11,10 +12,11 @@ use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_process::checkpoint::{publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply};
-use mainstay_process::event::{CheckpointEvent, Event, Request};
+use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request};
 use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
 use mainstay_types::id::Lsn;
+use mainstay_types::level::Level;
 use mainstay_types::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +40,8 @@ pub(crate) struct Core<H> {
     checkpoint_started: Option<Instant>,
     /// What writes and publishes checkpoints at this moment: one of them at most.
     background: Option<JoinHandle<()>>,
+    /// Whether there is a recording, and answers are given at level `Disk`.
+    records_acknowledgements: bool,
 }
 
 /// How a round ended.
@@ -57,9 +61,11 @@ impl<H: Handler + Send + 'static> Core<H> {
         disk: Disk,
         storage: FileStorage,
         first_effects: Vec<Effect>,
+        level: Level,
     ) -> Self {
         Self {
             stalls_seen: process.journal().stats().stalls,
+            records_acknowledgements: level == Level::Disk && storage.recorder().is_some(),
             process,
             replies: Replies::default(),
             batch: Vec::new(),
@@ -107,7 +113,8 @@ impl<H: Handler + Send + 'static> Core<H> {
     fn event(&mut self, item: Item<H>) -> Option<Event> {
         Some(match item {
             Item::Call { reply, identity, body } => {
-                Event::Request(Request { token: self.replies.expect(reply), identity, body })
+                let noted = self.records_acknowledgements.then(|| Noted::new(&identity, &body));
+                Event::Request(Request { token: self.replies.expect_noted(reply, noted), identity, body })
             }
             Item::Query { reply, body } => Event::Query { token: self.replies.expect(reply), body },
             Item::Register { reply } => Event::Register { token: self.replies.expect(reply) },
@@ -142,7 +149,7 @@ impl<H: Handler + Send + 'static> Core<H> {
                     }
                     Effect::Disk(effect) => self.disk.submit(effect),
                     Effect::Reply { token, reply } => {
-                        self.record_acknowledgement(&reply);
+                        self.record_acknowledgement(token, &reply);
                         if self.replies.say(token, Said::Reply(reply)) {
                             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
                         }
@@ -162,9 +169,12 @@ impl<H: Handler + Send + 'static> Core<H> {
         }
     }
 
-    fn record_acknowledgement(&self, reply: &Reply) {
-        if let (Some(recorder), Reply::Answer { answer, .. }) = (self.storage.recorder(), reply) {
-            recorder.acknowledged(&answer.body);
+    /// Before the answer leaves: a cut after it must find what it says.
+    fn record_acknowledgement(&mut self, token: ReplyToken, reply: &Reply) {
+        if let (Some(recorder), Reply::Answer { answer, .. }) = (self.storage.recorder(), reply)
+            && let Some(noted) = self.replies.take_noted(token)
+        {
+            recorder.acknowledged(&noted.answered(answer).encode());
         }
     }
 

@@ -11,6 +11,7 @@
 //! What this crate does not do: it decides nothing that a replay would have to know; that is `mainstay-process`. It speaks
 //! bytes; types are put around it by the facade `mainstay`.
 
+pub mod acknowledgement;
 pub mod checkpoint_writer;
 pub mod clock;
 pub mod port;

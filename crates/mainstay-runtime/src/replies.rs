@@ -1,5 +1,6 @@
 //! Who waits for which reply.
 
+use crate::acknowledgement::Noted;
 use mainstay_process::effect::Reply;
 use mainstay_process::event::ReplyToken;
 use tokio::sync::oneshot::Sender;
@@ -25,11 +26,17 @@ pub(crate) struct Replies {
 struct Place {
     uses: u32,
     waiting: Option<Sender<Said>>,
+    noted: Option<Box<Noted>>,
 }
 
 impl Replies {
     /// Makes a token for `waiting`.
     pub(crate) fn expect(&mut self, waiting: Sender<Said>) -> ReplyToken {
+        self.expect_noted(waiting, None)
+    }
+
+    /// [`Self::expect`], keeping what a recording wants to know of the request.
+    pub(crate) fn expect_noted(&mut self, waiting: Sender<Said>, noted: Option<Box<Noted>>) -> ReplyToken {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).expect("requests in flight are limited far below 2^32")
@@ -37,6 +44,7 @@ impl Replies {
         let place = &mut self.places[index as usize];
         place.uses = place.uses.wrapping_add(1);
         place.waiting = Some(waiting);
+        place.noted = noted;
         ReplyToken(u64::from(place.uses) << 32 | u64::from(index))
     }
 
@@ -52,6 +60,13 @@ impl Replies {
         // A client that hung up meanwhile repeats the request and gets this answer from the table.
         let _ = waiting.send(said);
         true
+    }
+
+    /// Takes what was kept of the request; `None` if nothing was.
+    pub(crate) fn take_noted(&mut self, token: ReplyToken) -> Option<Box<Noted>> {
+        let index = usize::try_from(token.0 & u64::from(u32::MAX)).expect("masked to 32 bits");
+        let place = self.places.get_mut(index)?;
+        if u64::from(place.uses) == token.0 >> 32 { place.noted.take() } else { None }
     }
 
     /// Tells everyone that the outcome is unknown; returns how many.

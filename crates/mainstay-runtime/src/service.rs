@@ -305,7 +305,7 @@ impl<H: Handler + Send + 'static> Life<H> {
             match Process::recover(start, &mut effects) {
                 Ok((process, recovery)) => {
                     shared.clock.raise(recovery.time);
-                    let core = Core::new(process, disk, storage, effects);
+                    let core = Core::new(process, disk, storage, effects, shared.level);
                     return Ok(Recovered { core, journal: report, recovery, panics });
                 }
                 Err(RecoverError::HandlerPanicked(abandoned)) => say_panicked(&abandoned),

@@ -3,7 +3,11 @@
 mod support;
 
 use mainstay_client::{Client, Options};
+use mainstay_disk::record::RecordOptions;
+use mainstay_disk::recording::{Entry, Recording};
+use mainstay_process::event::Identity;
 use mainstay_process::recover::RecoverError;
+use mainstay_runtime::acknowledgement::Acknowledgement;
 use mainstay_runtime::service::StartError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
@@ -193,6 +197,37 @@ fn a_large_state_is_checkpointed_by_a_fork_and_restored() {
     assert!(running.started().recovery.checkpoint.is_some());
     assert_eq!(running.started().recovery.replayed, 1, "only what came after the checkpoint");
     assert_eq!(view(running.address()).accounts["a"], 10);
+}
+
+/// A recording says of every answer what must be found again, in the order in which answers left.
+#[test]
+fn a_recording_names_every_acknowledgement() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording");
+    let running = server(&folder.path().join("d")).record(RecordOptions::new(&recording)).start().unwrap();
+    let first = call(running.address(), "k1", &deposit("a", 5));
+    let second = call(running.address(), "k2", &deposit("a", 6));
+    running.checkpoint();
+    until("a checkpoint", || metric(running.address(), "mainstay_checkpoints_total") == 1.0);
+    running.stop().unwrap();
+    let mut recording = Recording::open(&recording).unwrap();
+    let mut acknowledged = Vec::new();
+    let mut renamed = 0;
+    while let Some(entry) = recording.next_entry().unwrap() {
+        match entry {
+            Entry::Acknowledged { tag } => acknowledged.push(Acknowledgement::decode(&tag).unwrap()),
+            Entry::Rename { .. } => renamed += 1,
+            _ => {}
+        }
+    }
+    let expected = [("k1", deposit("a", 5), first), ("k2", deposit("a", 6), second)];
+    assert_eq!(acknowledged.len(), expected.len());
+    for (found, (key, command, response)) in acknowledged.iter().zip(expected) {
+        assert_eq!(found.identity(), Identity::Key(key.into()));
+        assert_eq!((found.status, &found.answer), (200, &response.body));
+        assert_eq!(found.request, serde_json::to_string(&command).unwrap());
+    }
+    assert!(renamed >= 1, "the checkpoint's publication is not recorded");
 }
 
 #[test]
