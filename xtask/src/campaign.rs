@@ -52,11 +52,18 @@ const DOCUMENTATION: Step = Step {
     ..cargo("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked", "--quiet"])
 };
 
+/// Seeds in CI.
+const SIMULATION: Step =
+    Step { program: Program::Xtask, ..cargo("simulation, 10,000 seeds", &["simulate", "10000"]) };
+/// Seeds in the long campaign.
+const LONG_SIMULATION: Step =
+    Step { program: Program::Xtask, ..cargo("simulation, 200,000 seeds", &["simulate", "200000"]) };
+
 /// Without tests: a minute after the first time.
 pub const CHECK: &[Step] = &[FORMAT, STRUCTURE, LINTS];
 
 /// What CI runs.
-pub const TEST: &[Step] = &[FORMAT, STRUCTURE, LINTS, TESTS, DOCUMENTATION];
+pub const TEST: &[Step] = &[FORMAT, STRUCTURE, LINTS, TESTS, DOCUMENTATION, SIMULATION];
 
 /// What CI runs, then the campaigns that take longer.
 pub const FULL: &[Step] = &[
@@ -65,8 +72,10 @@ pub const FULL: &[Step] = &[
     LINTS,
     TESTS,
     DOCUMENTATION,
+    LONG_SIMULATION,
     mainstay("demo, 200 kills", &["demo", "--kills", "200", "--seed", "7"]),
     mainstay("bench journal", &["bench", "journal"]),
+    mainstay("bench step", &["bench", "step"]),
     cargo("advisories and licences (cargo-deny)", &["deny", "check"]),
 ];
 

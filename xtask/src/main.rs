@@ -11,8 +11,8 @@ usage: cargo xtask CHORE
 
   check-structure   dependency direction, bans in silent crates, first lines, lengths, links; prints rule, place and remedy
   check             format, lints and structure, without tests
-  test              everything CI runs: format, lints, structure, tests, documentation, a sample of simulated seeds
-  simulate SEEDS    that many seeds, some of them twice, and every rule broken and caught, with the binary built before
+  test              everything CI runs: format, lints, structure, tests, documentation, 10,000 simulated seeds
+  simulate SEEDS    that many seeds of each machine, each twice, and every rule broken and caught, with the binary built before
   full              all of `test`, then the long campaigns and benchmarks; prints a table for docs/full-run.md
 
 exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be read";

@@ -26,7 +26,7 @@ pub enum SimulateError {
         code: Option<i32>,
         /// What it should have been.
         expected: i32,
-        /// The last of what it printed.
+        /// The first violation, or what it said on standard error.
         output: String,
     },
     /// It printed something else than the JSON it documents.
@@ -48,29 +48,34 @@ pub enum SimulateError {
 /// # Errors
 /// [`SimulateError`] at the first thing that is not as it should be.
 pub fn simulate(seeds: u64) -> Result<(), SimulateError> {
-    let range = format!("0..{seeds}");
-    let report = mainstay(&["sim", "--seeds", &range, "--json"], 0)?;
-    if let Some(shortcoming) = shortcoming(&report, seeds) {
-        return Err(SimulateError::Weak { shortcoming });
-    }
-    println!("{seeds} seeds: {} steps, {} crashes, no violation", report["steps"], report["crashes"]);
-
-    let few = format!("0..{}", seeds.div_ceil(20));
-    mainstay(&["sim", "--seeds", &few, "--twice", "--json"], 0)?;
-    println!("seeds {few} twice: the same trace");
-
     let list = mainstay(&["sim", "--list", "--json"], 0)?;
-    let rules: Vec<&str> =
-        list["rules"].as_array().into_iter().flatten().filter_map(|rule| rule["name"].as_str()).collect();
-    if rules.is_empty() {
-        return Err(SimulateError::Weak { shortcoming: "`sim --list --json` names no rules".to_owned() });
+    let range = format!("0..{seeds}");
+    for machine in names(&list, "machines")? {
+        let report = mainstay(&["sim", "--machine", machine, "--seeds", &range, "--twice", "--json"], 0)?;
+        if let Some(shortcoming) = shortcoming(&report, seeds) {
+            return Err(SimulateError::Weak { shortcoming: format!("{machine}: {shortcoming}") });
+        }
+        let (steps, crashes) = (&report["steps"], &report["crashes"]);
+        println!(
+            "{machine}: {seeds} seeds, each twice, {steps} steps, {crashes} crashes: no violation, the same traces"
+        );
     }
     let range = format!("0..{SEEDS_TO_CATCH}");
-    for rule in rules {
+    for rule in names(&list, "rules")? {
         let report = mainstay(&["sim", "--break", rule, "--seeds", &range, "--json"], 1)?;
         println!("{rule}: caught, {}", report["first_violation"]);
     }
     Ok(())
+}
+
+/// The names in one of the lists of `sim --list --json`.
+fn names<'a>(list: &'a Value, which: &str) -> Result<Vec<&'a str>, SimulateError> {
+    let names: Vec<&str> =
+        list[which].as_array().into_iter().flatten().filter_map(|entry| entry["name"].as_str()).collect();
+    if names.is_empty() {
+        return Err(SimulateError::Weak { shortcoming: format!("`sim --list --json` names no {which}") });
+    }
+    Ok(names)
 }
 
 /// What a clean report lacks, if anything.
@@ -103,10 +108,11 @@ fn mainstay(arguments: &[&str], expected: i32) -> Result<Value, SimulateError> {
     let output = Command::new(program).args(arguments).output()?;
     let line = arguments.join(" ");
     if output.status.code() != Some(expected) {
-        let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        printed.push_str(&String::from_utf8_lossy(&output.stderr));
-        let from = printed.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
-        let output_end = printed.split_off(from);
+        let report: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        let printed = match report.as_ref().and_then(|report| report.get("first_violation")) {
+            Some(violation) => violation.to_string(),
+            None => String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
         return Err(SimulateError::Exit {
             arguments: line,
             code: output.status.code(),
