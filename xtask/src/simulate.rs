@@ -117,7 +117,7 @@ fn mainstay(arguments: &[&str], expected: i32) -> Result<Value, SimulateError> {
             arguments: line,
             code: output.status.code(),
             expected,
-            output: output_end,
+            output: printed,
         });
     }
     serde_json::from_slice(&output.stdout).map_err(|_| SimulateError::Json { arguments: line })
