@@ -41,10 +41,10 @@ use std::path::PathBuf;
 Exit code 0 only when nothing is lost and nothing doubled.")]
 pub(crate) struct Demo {
     /// Requests, all clients together.
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) requests: u64,
     /// Kills with SIGKILL, all processes together.
-    #[arg(long, value_name = "K", default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, value_name = "K", default_value_t = 120, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub(crate) kills: u64,
     /// What requests and kills are drawn from.
     #[arg(long, value_name = "S", default_value_t = 1)]

@@ -2,6 +2,7 @@
 
 use super::audit::Findings;
 use super::plan::Role;
+use super::requests::CLIENTS;
 use super::run::{KillRecord, RecoveryRecord, Settings};
 use mainstay_types::level::Level;
 use serde::Serialize;
@@ -102,11 +103,12 @@ impl Report {
         let found = &self.findings;
         let yes_no = |yes: bool| if yes { "yes" } else { "NO" };
         let mut text = String::new();
-        let mut row = |name: &str, value: String, note: String| {
-            text.push_str(format!("  {name:<24}{value:>10}   {note}").trim_end());
-            text.push('\n');
-        };
-        row("requests", self.requests.to_string(), format!("by 4 client processes in {:.1} s", self.seconds));
+        let mut row = |name: &str, value: String, note: String| add_row(&mut text, name, &value, &note);
+        row(
+            "requests",
+            self.requests.to_string(),
+            format!("by {CLIENTS} client processes in {:.1} s", self.seconds),
+        );
         row(
             "kills -9",
             self.kills.to_string(),
@@ -121,7 +123,7 @@ impl Report {
         row(
             "  in recovery",
             self.kills_in_recovery.to_string(),
-            "before the service was ready again".to_owned(),
+            "holding its directory, not ready yet".to_owned(),
         );
         row(
             "  in a checkpoint",
@@ -148,10 +150,7 @@ impl Report {
             ),
         );
         text.push('\n');
-        let mut row = |name: &str, value: String, note: String| {
-            text.push_str(format!("  {name:<24}{value:>10}   {note}").trim_end());
-            text.push('\n');
-        };
+        let mut row = |name: &str, value: String, note: String| add_row(&mut text, name, &value, &note);
         row("lost", found.lost.to_string(), "requests without an answer that the history holds".to_owned());
         row("doubled", found.doubled.to_string(), "operations executed more often than asked for".to_owned());
         row(
@@ -188,6 +187,11 @@ impl Report {
         }
         text
     }
+}
+
+fn add_row(text: &mut String, name: &str, value: &str, note: &str) {
+    text.push_str(format!("  {name:<24}{value:>10}   {note}").trim_end());
+    text.push('\n');
 }
 
 fn level_note(level: Level) -> &'static str {

@@ -41,7 +41,7 @@ pub(crate) struct KillRecord {
     pub(crate) role: Role,
     /// When it was to be killed.
     pub(crate) moment: Moment,
-    /// The process held the lock of its directory and died before it was ready.
+    /// The process held the lock of its directory and died before it had said that it was ready.
     pub(crate) recovering: bool,
     /// A checkpoint was found half written after the death.
     pub(crate) checkpointing: bool,

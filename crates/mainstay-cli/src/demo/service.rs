@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Pages of the ring, and bytes of one.
 const PAGES: (u16, u32) = (3, 256 << 10);
 
+/// Outputs on their way to one receiver at the same time: it takes them together, one sync for all that wait.
+const OUTPUTS_AT_A_TIME: usize = 16;
+
 /// Longest request, in bytes: it must fit a page.
 const BODY_BYTES_MAX: usize = 4 << 10;
 
@@ -31,17 +34,17 @@ pub(crate) fn serve(folder: &RunFolder) -> anyhow::Result<()> {
     mainstay::command_line::log_to_standard_error();
     let _alone = wait_for_predecessor(folder)?;
     let settings = folder.settings()?;
-    let receiver = |port| format!("http://127.0.0.1:{port}/");
+    let receiver = |name, port| {
+        OutputPort::http(name, format!("http://127.0.0.1:{port}/"))
+            .http_settings(|settings| settings.concurrency = OUTPUTS_AT_A_TIME)
+    };
     let mut server = Server::new(Ledger::default)
         .dir(folder.service())
         .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, settings.service_port)))
         .level(settings.level)
         .pages(PAGES.0, PAGES.1)
-        .output(OutputPort::http(NOTIFY_ONCE, receiver(settings.receiver_once_port)))
-        .output(
-            OutputPort::http(NOTIFY_AGAIN, receiver(settings.receiver_again_port))
-                .delivery(Delivery::AtMostOnce),
-        )
+        .output(receiver(NOTIFY_ONCE, settings.receiver_once_port))
+        .output(receiver(NOTIFY_AGAIN, settings.receiver_again_port).delivery(Delivery::AtMostOnce))
         .limits(|limits| {
             limits.body_bytes_max = BODY_BYTES_MAX;
             limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;

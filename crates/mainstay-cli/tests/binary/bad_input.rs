@@ -52,6 +52,9 @@ fn every_help_page_has_an_example_or_is_a_list_of_commands() {
         &["journal", "stat", "--help"],
         &["journal", "repair", "--help"],
         &["outputs", "--help"],
+        &["bench", "journal", "--help"],
+        &["bench", "step", "--help"],
+        &["sim", "--help"],
     ] {
         let said = run(&folder, arguments);
         assert_eq!(said.code, 0);
@@ -220,4 +223,17 @@ fn malformed_requests_are_refused_before_they_are_logged() {
     service.kill();
     let stat = run(&folder, &["journal", "stat", "ledger", "--json"]).json();
     assert_eq!(stat["records_by_kind"]["request"], 1, "a refused request was logged: {stat}");
+}
+
+/// Not even root may make a folder in /sys.
+#[test]
+fn a_place_where_nothing_can_be_written_is_refused_with_its_name() {
+    let folder = Folder::new();
+    let place = "/sys/kernel/mainstay-test-ledger";
+    let serve = refused(&folder, place);
+    assert_eq!(serve.code, 3, "{}", serve.err);
+    assert!(serve.err.contains(place), "{}", serve.err);
+    let demo = run(&folder, &["demo", "--requests", "8", "--kills", "0", "--dir", place]);
+    assert_eq!(demo.code, 3, "{}", demo.err);
+    assert!(demo.err.contains(place), "{}", demo.err);
 }

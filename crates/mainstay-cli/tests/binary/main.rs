@@ -6,3 +6,4 @@ mod harness;
 mod journal;
 mod outputs;
 mod serve;
+mod sim;
