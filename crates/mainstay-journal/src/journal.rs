@@ -566,10 +566,10 @@ impl<M: PageMemory> Journal<M> {
         attempts
     }
 
-    /// Notes that the delivery ended.
+    /// Notes that the delivery ended well: a later life must not count its own deaths at this record against it.
     pub fn end_attempt(&mut self) {
-        self.attempt = None;
-        ring::write_attempt(self.memory.control_mut(), None);
+        self.attempt = self.attempt.map(|attempt| Attempt { attempts: 0, ..attempt });
+        ring::write_attempt(self.memory.control_mut(), self.attempt);
     }
 }
 

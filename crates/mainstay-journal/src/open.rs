@@ -2,12 +2,13 @@
 
 use crate::catalog::{Catalog, remove_if_there, write_superblock_copies};
 use crate::format::{
-    Forgiven, Life, LifeReason, RECORD_HEADER_BYTES, RING_FILE, RecordHeader, SUPERBLOCK_FILE,
+    Forgiven, Life, LifeReason, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_FILE, RecordHeader, SUPERBLOCK_FILE,
     SUPERBLOCK_FILE_BYTES, SUPERBLOCK_UNFINISHED_FILE, Seed, Superblock, close_record, record_bytes,
     segment_file_name, segment_file_slot,
 };
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::journal::Resume;
+use crate::memory::CONTROL_BYTES;
 use crate::options::OpenOptions;
 use crate::record::Kind;
 use crate::storage::{Failure, Storage, StorageError};
@@ -29,12 +30,12 @@ pub struct Opened {
     pub report: OpenReport,
 }
 
-/// A delivery that was being made when the process died, and how often it has been tried.
+/// The last delivery that was begun, and how often; all before it had ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The record being delivered.
     pub lsn: Lsn,
-    /// Attempts begun so far.
+    /// Attempts begun so far; 0 once one has ended well.
     pub attempts: u32,
 }
 
@@ -207,8 +208,11 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let cut = (walked.trace > walked.end).then_some(walked.end..walked.trace);
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
-    pad_short_tail(&survey, &mut walked);
+    let padded = pad_short_tail(&survey, &mut walked);
     let mut catalog = catalog_of(storage, &survey, &walked, options)?;
+    if padded {
+        bury_next_page(storage, &survey, &walked, &catalog)?;
+    }
     settle(storage, &survey, &walked, &catalog)?;
 
     let generation = survey.superblock.generation.next();
@@ -275,8 +279,11 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenErro
         return Err(OpenError::InvalidGeometry { geometry: options.geometry });
     }
     segments.try_for_each(|file| storage.remove(&file.name))?;
-    for file in [RING_FILE, SUPERBLOCK_UNFINISHED_FILE] {
-        remove_if_there(storage, file)?;
+    remove_if_there(storage, RING_FILE)?;
+    if unfinished {
+        // The unfinished superblock tells that the segments are nobody's: it goes after them.
+        storage.sync_directory()?;
+        storage.remove(SUPERBLOCK_UNFINISHED_FILE)?;
     }
     storage.create(SUPERBLOCK_UNFINISHED_FILE, SUPERBLOCK_FILE_BYTES)?;
     storage.sync_directory()?;
@@ -325,11 +332,11 @@ const FIRST_RECORDS_BYTES: usize = 512;
 
 /// The record that begins a life must not need a pad before it, since a pad belongs to a life: if the tail page has no
 /// room for it, it is padded in the life that ended.
-fn pad_short_tail(survey: &Survey, walked: &mut Walked) {
+fn pad_short_tail(survey: &Survey, walked: &mut Walked) -> bool {
     let page_bytes = survey.geometry().page_bytes as usize;
     let left = page_bytes - walked.tail.len();
     if walked.tail.is_empty() || left >= record_bytes(Life::BYTES) + FIRST_RECORDS_BYTES {
-        return;
+        return false;
     }
     let header = RecordHeader {
         payload_bytes: u32::try_from(left - RECORD_HEADER_BYTES).expect("a pad is shorter than a page"),
@@ -346,6 +353,30 @@ fn pad_short_tail(survey: &Survey, walked: &mut Walked) {
     let from = walked.patched.get(&number).map_or(walked.end, |patched| patched.from);
     walked.patched.insert(number, Patched { from, bytes: page });
     walked.end = walked.end.plus(left as u64);
+    true
+}
+
+/// Takes away what may lie behind the pad: a page of the life that ended, which outlived a power cut while the records
+/// before it did not. Until the generation is raised the pad would lead an opening straight into it.
+fn bury_next_page(
+    storage: &mut dyn Storage,
+    survey: &Survey,
+    walked: &Walked,
+    catalog: &Catalog,
+) -> Result<(), StorageError> {
+    let geometry = survey.geometry();
+    let place = geometry.place_of(walked.end);
+    if let Some(file) = catalog.file_of(place.segment) {
+        storage.write(&file, place.offset, &[0; BLOCK_BYTES as usize])?;
+        storage.sync(&file)?;
+    }
+    let page = geometry.page_of(walked.end);
+    if survey.ring_image().and_then(|ring| ring.page(page)).is_some() {
+        let slot = geometry.slot_of(page) as u64 * u64::from(geometry.page_bytes);
+        storage.write(RING_FILE, CONTROL_BYTES as u64 + slot, &[0; PAGE_HEADER_BYTES])?;
+        storage.sync(RING_FILE)?;
+    }
+    Ok(())
 }
 
 /// Sorts the segment files into needed ones and free ones, and makes every segment up to the end ready to be written.

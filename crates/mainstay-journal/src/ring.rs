@@ -35,7 +35,7 @@ pub(crate) fn read_cells(control: &[u8]) -> Cells {
         .max()
         .unwrap_or(Lsn::ZERO);
     let [lsn, attempts, check] = [0, 8, 16].map(|at| u64_at(control, ATTEMPT_CELL + at));
-    let whole = check == attempt_check(lsn, attempts) && attempts > 0;
+    let whole = check == attempt_check(lsn, attempts) && lsn > 0;
     let attempt =
         u32::try_from(attempts).ok().filter(|_| whole).map(|attempts| Attempt { lsn: Lsn(lsn), attempts });
     Cells { watermark, attempt }
@@ -49,7 +49,7 @@ pub(crate) fn write_watermark(control: &mut [u8], turn: usize, watermark: Lsn) {
     put_u64(control, at + 8, !watermark.0);
 }
 
-/// Writes the attempt cell; no attempt is zero attempts.
+/// Writes the attempt cell; no attempt is LSN 0, where no record lies.
 #[inline]
 pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
     let (lsn, attempts) = attempt.map_or((0, 0), |attempt| (attempt.lsn.0, u64::from(attempt.attempts)));

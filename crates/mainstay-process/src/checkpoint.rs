@@ -32,6 +32,7 @@ const LENGTH_UNKNOWN: u64 = u64::MAX;
 const TRAILER_BYTES: usize = 24;
 const PREFIX: &str = "checkpoint-";
 const PARTIAL: &str = ".partial";
+const DAMAGED: &str = ".damaged";
 
 /// How many checkpoints are kept.
 pub const KEPT: usize = 2;
@@ -112,6 +113,12 @@ pub fn publish(storage: &mut dyn Storage, lsn: Lsn) -> Result<Lsn, StorageError>
         storage.remove(&final_name(position))?;
     }
     Ok(present.first().copied().unwrap_or(lsn))
+}
+
+/// Puts a damaged checkpoint aside, under a name for people: [`publish`] must not count it among those kept, nor the
+/// journal be trimmed to it.
+pub(crate) fn put_aside(storage: &mut dyn Storage, lsn: Lsn) -> Result<(), StorageError> {
+    storage.rename(&final_name(lsn), &format!("{}{DAMAGED}", final_name(lsn)))
 }
 
 /// The positions of all complete checkpoints, ascending.

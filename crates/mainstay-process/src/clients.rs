@@ -67,13 +67,7 @@ impl Clients {
 
     /// Raises the floor of a thread to `sequence`. The answer below it is forgotten: by sending the next request the
     /// thread said that it has it.
-    pub(crate) fn insert(
-        &mut self,
-        client: ClientId,
-        thread: ThreadId,
-        sequence: Sequence,
-        entry: Entry,
-    ) {
+    pub(crate) fn insert(&mut self, client: ClientId, thread: ThreadId, sequence: Sequence, entry: Entry) {
         let Some(known) = self.entries.get_mut(&client) else {
             return;
         };
@@ -104,23 +98,25 @@ impl Clients {
         }
     }
 
-    /// Whether a new client would find neither a free place nor one idle for `idle_min`.
-    pub(crate) fn full(&self, limit: usize, idle_min: Duration, now: Time) -> bool {
-        self.entries.len() >= limit && self.idle.first().is_none_or(|(used, _)| now.since(*used) < idle_min)
+    /// The clients whose places may be given away, longest idle first.
+    pub(crate) fn idle(&self, idle_min: Duration, now: Time) -> impl Iterator<Item = ClientId> + '_ {
+        self.idle.iter().take_while(move |(used, _)| now.since(*used) >= idle_min).map(|&(_, client)| client)
     }
 
-    /// Issues the next number, giving away the longest idle place if there is no other.
-    pub(crate) fn register(&mut self, limit: usize, now: Time) -> ClientId {
-        while self.entries.len() >= limit {
-            let Some((_, longest_idle)) = self.idle.pop_first() else {
-                break;
-            };
-            self.entries.remove(&longest_idle);
+    /// Issues the next number; `replaces` gives up its place.
+    pub(crate) fn register(&mut self, replaces: Option<ClientId>, now: Time) -> ClientId {
+        if let Some(replaced) = replaces.and_then(|client| self.entries.remove_entry(&client)) {
+            self.idle.remove(&(replaced.1.used, replaced.0));
         }
         self.issued = self.issued.next();
         self.entries.insert(self.issued, Client { used: now, threads: BTreeMap::new() });
         self.idle.insert((now, self.issued));
         self.issued
+    }
+
+    /// Issues no number up to `number` any more.
+    pub(crate) fn skip_to(&mut self, number: ClientId) {
+        self.issued = self.issued.max(number);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -141,7 +137,7 @@ mod tests {
     #[test]
     fn below_the_floor_is_evicted_at_it_repeated_above_it_fresh() {
         let mut clients = Clients::default();
-        let client = clients.register(2, Time(1));
+        let client = clients.register(None, Time(1));
         clients.insert(client, THREAD, Sequence(5), entry());
         assert!(matches!(clients.place(client, THREAD, Sequence(4), 9), Place::Evicted { .. }));
         assert!(matches!(clients.place(client, THREAD, Sequence(5), 9), Place::Repeated(_)));
@@ -152,14 +148,15 @@ mod tests {
     #[test]
     fn the_longest_idle_place_is_given_away_and_its_number_never_again() {
         let mut clients = Clients::default();
-        let first = clients.register(2, Time(1));
-        let second = clients.register(2, Time(2));
+        let first = clients.register(None, Time(1));
+        let second = clients.register(None, Time(2));
         clients.insert(first, THREAD, Sequence(1), entry());
         let answer = Arc::new(Answer { status: 200, body: Vec::new() });
         clients.answer(first, THREAD, Sequence(1), answer, Time(100));
-        assert!(clients.full(2, Duration::from_nanos(50), Time(40)));
-        assert!(!clients.full(2, Duration::from_nanos(50), Time(60)));
-        let third = clients.register(2, Time(60));
+        assert_eq!(clients.idle(Duration::from_nanos(50), Time(40)).next(), None);
+        let idle: Vec<_> = clients.idle(Duration::from_nanos(50), Time(60)).collect();
+        assert_eq!(idle, [second]);
+        let third = clients.register(Some(second), Time(60));
         assert!(third > second);
         assert!(matches!(clients.place(second, THREAD, Sequence(1), 9), Place::Evicted { .. }));
         assert!(matches!(clients.place(first, THREAD, Sequence(1), 9), Place::Repeated(_)));

@@ -52,9 +52,9 @@ impl<H: Handler> History<H> {
     }
 
     /// Remembers that a delivery is in the journal.
-    pub(crate) fn logged(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn, config: &Config) {
-        if let Delivery::Request { identity, body } = delivery {
-            self.tables.logged(identity, body, end, prefix.now, &config.limits);
+    pub(crate) fn logged(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn) {
+        if let Delivery::Request { identity, expires, body } = delivery {
+            self.tables.logged(identity, body, end, prefix.now, *expires);
         }
     }
 
@@ -92,8 +92,8 @@ impl<H: Handler> History<H> {
                     guarded(|| handler.output_settled(*output, outcome, &mut context))?;
                 }
             }
-            Delivery::Registered => {
-                done.registered = Some(tables.clients.register(config.limits.clients_max, prefix.now));
+            Delivery::Registered { replaces } => {
+                done.registered = Some(tables.clients.register(*replaces, prefix.now));
             }
             Delivery::Resolved { output, resolution } => {
                 let outcome = match resolution {

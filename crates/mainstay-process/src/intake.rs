@@ -1,7 +1,7 @@
 //! From the door into the journal: what a request is, and whether it is logged.
 
 use crate::effect::{Effect, Limit, Reply, Unavailable};
-use crate::event::ReplyToken;
+use crate::event::{Identity, ReplyToken};
 use crate::handler::{Answer, Handler};
 use crate::history::panic_message;
 use crate::lifecycle::Life;
@@ -12,7 +12,7 @@ use crate::record::prefix::Prefix;
 use crate::tables::Known;
 use mainstay_journal::journal::{AppendError, Appended, Health};
 use mainstay_journal::memory::PageMemory;
-use mainstay_types::id::{Lsn, OutputId};
+use mainstay_types::id::{ClientId, Lsn, OutputId};
 use mainstay_types::rules::Rule;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -54,7 +54,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
-        if self.backlog.is_empty() {
+        // On a full disk what nobody could repeat waits for space; a request is answered at once.
+        let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
+        if self.backlog.is_empty() || not_behind {
             if let Err(pending) = self.admit(pending, out) {
                 self.stats.stalled += 1;
                 self.backlog.push_back(pending);
@@ -99,24 +101,25 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// Decides what a pending delivery is; gives it back if no page is free.
-    pub(crate) fn admit(&mut self, pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
-        match (&pending.delivery, pending.token) {
-            (Delivery::Request { identity, body }, Some(token)) => {
+    pub(crate) fn admit(&mut self, mut pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
+        match (&mut pending.delivery, pending.token) {
+            (Delivery::Request { identity, expires, body }, Some(token)) => {
                 let limits = &self.config.limits;
+                *expires = matches!(identity, Identity::Key(_)).then(|| self.now.after(limits.key_retention));
                 let known = self.history.tables.lookup(identity, body, self.now, limits, self.config.rules);
                 if let Some((reply, end)) = self.known_reply(known) {
                     self.hold_reply(token, reply, end, Rule::DuplicateAfterStable, out);
                     return Ok(());
                 }
             }
-            (Delivery::Registered, Some(token)) => {
-                let limits = &self.config.limits;
-                if self.history.tables.clients.full(limits.clients_max, limits.client_idle_min, self.now) {
+            (Delivery::Registered { replaces }, Some(token)) => match self.place_for_client() {
+                Some(place) => *replaces = place,
+                None => {
                     self.stats.refused += 1;
                     out.push(Effect::Reply { token, reply: Reply::Busy { limit: Limit::Clients } });
                     return Ok(());
                 }
-            }
+            },
             (Delivery::Resolved { output, .. }, Some(token)) => {
                 let in_doubt = |output: &crate::outbox::Pending| output.state == OutputState::InDoubt;
                 let outbox = &self.history.tables.outbox;
@@ -133,6 +136,29 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             _ => {}
         }
         self.log(pending, out)
+    }
+
+    /// The place for one more client: a free one (`Some(None)`), that of the longest idle one, or none. Registrations that are logged and
+    /// not executed count, and a client with a request on its way is not idle.
+    fn place_for_client(&self) -> Option<Option<ClientId>> {
+        let limits = &self.config.limits;
+        let clients = &self.history.tables.clients;
+        let mut taken = clients.len();
+        let mut busy = Vec::new();
+        for logged in &self.logged {
+            match &logged.pending.delivery {
+                Delivery::Registered { replaces } => {
+                    taken += usize::from(replaces.is_none());
+                    busy.extend(*replaces);
+                }
+                Delivery::Request { identity: Identity::Client { client, .. }, .. } => busy.push(*client),
+                _ => {}
+            }
+        }
+        if taken < limits.clients_max {
+            return Some(None);
+        }
+        clients.idle(limits.client_idle_min, self.now).find(|client| !busy.contains(client)).map(Some)
     }
 
     /// What is said to a request that is not to be delivered, and on the record that ends where that depends.
@@ -181,7 +207,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Err(error) => return self.not_logged(pending, error, out),
         };
         self.last_logged = prefix.delivery;
-        self.history.logged(&pending.delivery, &prefix, appended.end, &self.config);
+        self.history.logged(&pending.delivery, &prefix, appended.end);
         self.publish(out);
         let logged = Logged { appended, prefix, pending };
         if self.logged.is_empty() && self.may_deliver(&logged) {

@@ -4,15 +4,15 @@ use crate::handler::Answer;
 use mainstay_types::id::Lsn;
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The table of keys. An unexpired key is never given up: when the table is full, new keys are refused.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Keys {
     entries: BTreeMap<Vec<u8>, Entry>,
-    /// Keys by the time they expire; in order, because retention is the same for all and time does not go back.
-    expiry: VecDeque<(Time, Vec<u8>)>,
+    /// Keys by the time they expire.
+    expiry: BTreeSet<(Time, Vec<u8>)>,
 }
 
 /// What is remembered of a request by its key or by its place in a thread.
@@ -36,28 +36,23 @@ impl Keys {
 
     /// Forgets what has expired at `now`. Called with recorded times only, so that replay forgets the same.
     pub(crate) fn sweep(&mut self, now: Time) {
-        while self.expiry.front().is_some_and(|(expires, _)| *expires <= now) {
-            let (_, key) = self.expiry.pop_front().expect("a front was just seen");
+        while self.expiry.first().is_some_and(|(expires, _)| *expires <= now) {
+            let (_, key) = self.expiry.pop_first().expect("a first was just seen");
             self.entries.remove(&key);
         }
     }
 
-    /// Adds a key that was not found. A key that is there for the same record is one that a checkpoint saw logged and not
-    /// yet executed.
     /// Remembers a request that was just logged, or is met again in replay: a checkpoint knows requests that were logged
     /// and not executed.
     pub(crate) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
-        let end = entry.end;
-        if self.entries.get(&key).is_some_and(|known| known.end == end) {
+        if self.entries.get(&key).is_some_and(|known| known.end == entry.end) {
             return;
         }
         let expires = entry.expires.expect("a key's entry expires");
-        self.expiry.push_back((expires, key.clone()));
-        let replaced = self.entries.insert(key, entry);
-        assert!(
-            replaced.is_none(),
-            "a key is inserted only after it was not found and the expired were swept"
-        );
+        if let Some(Entry { expires: Some(before), .. }) = self.entries.insert(key.clone(), entry) {
+            self.expiry.remove(&(before, key.clone()));
+        }
+        self.expiry.insert((expires, key));
     }
 
     pub(crate) fn answer(&mut self, key: &[u8], answer: Arc<Answer>) {
@@ -97,6 +92,21 @@ mod tests {
         keys.sweep(Time(10));
         keys.insert(b"a".to_vec(), entry(30));
         assert!(keys.find(b"a", Time(29)).is_some());
+    }
+
+    #[test]
+    fn keys_kept_for_different_times_are_forgotten_each_at_its_own() {
+        let mut keys = Keys::default();
+        keys.insert(b"long".to_vec(), entry(1000));
+        keys.insert(b"short".to_vec(), entry(10));
+        keys.sweep(Time(10));
+        assert!(keys.find(b"long", Time(10)).is_some());
+        let again = Entry { end: Lsn(16), ..entry(70) };
+        keys.insert(b"short".to_vec(), again);
+        keys.insert(b"short".to_vec(), Entry { end: Lsn(24), ..entry(90) });
+        keys.sweep(Time(70));
+        assert!(keys.find(b"short", Time(70)).is_some(), "it was replaced by one that is kept longer");
+        assert_eq!(keys.len(), 2);
     }
 
     #[test]

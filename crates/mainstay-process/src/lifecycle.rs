@@ -115,9 +115,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
+    /// Whether the last checkpoint of this life has been asked for.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.life, Life::Stopping { checkpoint_asked: true, .. })
+    }
+
     pub(crate) fn set_wake(&mut self, out: &mut Vec<Effect>) {
-        // A sealed journal takes no timer any more; the next life does.
-        if matches!(self.life, Life::Stopping { seal: Some(_), .. }) {
+        // A closing life takes no timer any more, nor does a poisoned journal; the next life does.
+        if self.is_closing() || matches!(self.journal.health(), Health::Poisoned { .. }) {
             return;
         }
         let tables = &self.history.tables;

@@ -9,7 +9,7 @@
 use crate::checkpoint::{self, Saved};
 use crate::config::Config;
 use crate::effect::{Effect, Reply, Unavailable};
-use crate::event::Event;
+use crate::event::{Event, Request};
 use crate::handler::{Handler, Random};
 use crate::history::History;
 use crate::intake::{Logged, Pending};
@@ -91,14 +91,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         match event {
             Event::Request(request) => {
-                let delivery = Delivery::Request { identity: request.identity, body: request.body };
-                self.request(delivery, request.token, out);
+                let Request { token, identity, body } = request;
+                let delivery = Delivery::Request { identity, expires: None, body };
+                self.request(delivery, token, out);
             }
-            Event::Register { token } => self.request(Delivery::Registered, token, out),
+            Event::Register { token } => self.request(Delivery::Registered { replaces: None }, token, out),
             Event::Query { token, body } => self.query(token, &body, out),
             Event::Resolve { token, output, resolution } => {
                 self.request(Delivery::Resolved { output, resolution }, token, out);
             }
+            // What changes the state behind the last checkpoint would have to be replayed: the next life asks again.
+            Event::Output { .. } | Event::Tick if self.is_closing() => {}
             Event::Output { output, outcome } => self.internal(Delivery::Settled { output, outcome }, out),
             Event::OutputInDoubt { output } => self.output_in_doubt(output),
             Event::Disk(event) => self.disk_event(event, out),

@@ -181,6 +181,20 @@ pub enum RecoverError {
         /// The checkpoints that were tried.
         passed_over: Vec<(Lsn, CheckpointError)>,
     },
+    /// A checkpoint knows deliveries that the journal does not have any more.
+    #[error(
+        "`{file}` knows deliveries up to LSN {lsn}, but the journal ends at LSN {end}: a durable part of it is lost, or was cut by \
+         agreement. Nothing was changed. To go on without what lies between, move `{file}` out of the directory; to keep it, \
+         restore the journal's files from a backup"
+    )]
+    CheckpointAhead {
+        /// Its position.
+        lsn: Lsn,
+        /// The end of the journal.
+        end: Lsn,
+        /// Its file.
+        file: String,
+    },
     /// A record is not one of this program's.
     #[error("the record at LSN {lsn} cannot be read: {error}")]
     Record {
@@ -250,6 +264,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 passed_over: recovery.passed_over,
             });
         }
+        for (lsn, error) in &recovery.passed_over {
+            if matches!(error, CheckpointError::Damaged) {
+                checkpoint::put_aside(storage, *lsn)?;
+            }
+        }
         let checkpointed = tables.executed;
         let verdicts = Verdicts::read(storage, catalog, from, report.end)?;
         let replay = Replay {
@@ -262,8 +281,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
             verdicts,
         };
-        let Replay { history, journal, mut disk, .. } =
+        let Replay { mut history, journal, mut disk, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
+        history.tables.enter_life(report.generation);
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
@@ -327,10 +347,18 @@ fn newest_checkpoint(
     passed_over: &mut Vec<(Lsn, CheckpointError)>,
 ) -> Result<Option<Loaded>, RecoverError> {
     for lsn in checkpoint::positions(storage)?.into_iter().rev() {
-        if lsn < report.first || lsn > report.end {
+        if lsn < report.first {
             continue;
         }
         match checkpoint::load(storage, lsn, report.store) {
+            // It was published only when the journal was durable beyond it.
+            Ok(loaded) if loaded.lsn == lsn && lsn > report.end => {
+                return Err(RecoverError::CheckpointAhead {
+                    lsn,
+                    end: report.end,
+                    file: checkpoint::final_name(lsn),
+                });
+            }
             Ok(loaded) if loaded.lsn == lsn => return Ok(Some(loaded)),
             Ok(_) => passed_over.push((lsn, CheckpointError::Damaged)),
             Err(error) => passed_over.push((lsn, error)),
@@ -424,7 +452,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
     ) -> Result<Option<(Quarantined, Lsn)>, RecoverError> {
         const PROGRESS_EVERY_DELIVERIES: u64 = 4096;
         while let Some(record) = reader.next()? {
-            let (lsn, record_end) = (record.lsn, record.end);
+            let (lsn, record_end, generation) = (record.lsn, record.end, record.generation);
             let unreadable = |error| RecoverError::Record { lsn, error };
             match record.kind {
                 started::KIND => self.started(Started::decode(record.payload).map_err(unreadable)?)?,
@@ -440,6 +468,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     let Some((prefix, delivery)) = decoded else {
                         return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
                     };
+                    self.history.tables.enter_life(generation);
                     let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
                     recovery.replayed += 1;
                     if let Some(verdict) = verdict {
@@ -473,13 +502,14 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
     ) -> Result<Option<Quarantined>, RecoverError> {
         self.check(lsn, prefix)?;
         self.last_logged = prefix.delivery;
-        self.history.logged(delivery, prefix, end, self.config);
+        self.history.logged(delivery, prefix, end);
         if self.verdicts.skipped.contains_key(&lsn) {
             self.history.skip(delivery, prefix, end, self.config);
             return Ok(None);
         }
-        // A later one was tried already, so this one was executed. Its attempt must not overwrite the later one's count.
-        let passed = self.attempt.is_some_and(|(at, _)| lsn < at);
+        // It ended well before, or a later one was tried already: deaths in its replay are not counted against it, and its
+        // attempt must not overwrite a later one's count.
+        let passed = self.attempt.is_some_and(|(at, attempts)| lsn < at || lsn == at && attempts == 0);
         let proven = passed || prefix.delivery <= self.verdicts.proven;
         let failed = self.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
         if !proven && failed >= self.config.limits.handler_attempts_max {

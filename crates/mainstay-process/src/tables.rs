@@ -9,12 +9,15 @@ use crate::keys::{Entry, Keys};
 use crate::outbox::Outbox;
 use crate::summary::Summary;
 use crate::timers::Timers;
-use mainstay_types::id::{DeliveryIndex, Lsn, OutputId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Generation, Lsn, OutputId};
 use mainstay_types::rules::{Rule, Rules};
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
+
+/// A life may number 2^32 outputs and as many clients.
+const NUMBERS_PER_LIFE_BITS: u32 = 32;
 
 /// All tables. Changed by deliveries only, with recorded times only.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,6 +30,8 @@ pub(crate) struct Tables {
     pub(crate) executed_end: Lsn,
     /// The time it saw.
     pub(crate) now: Time,
+    /// The life of the last delivery.
+    pub(crate) life: Generation,
     pub(crate) last_output: OutputId,
     pub(crate) keys: Keys,
     pub(crate) clients: Clients,
@@ -54,6 +59,19 @@ pub(crate) enum Known {
 }
 
 impl Tables {
+    /// Learns that what follows was delivered in `life`.
+    ///
+    /// The numbers of outputs and clients begin anew above all that any earlier life can have given: a life that lost its tail (at
+    /// level `Process`, or by an agreed cut) has shown numbers to the world that no record tells of.
+    pub(crate) fn enter_life(&mut self, life: Generation) {
+        if life > self.life {
+            self.life = life;
+            let base = life.0 << NUMBERS_PER_LIFE_BITS;
+            self.last_output = self.last_output.max(OutputId(base));
+            self.clients.skip_to(ClientId(base));
+        }
+    }
+
     pub(crate) fn lookup(
         &self,
         identity: &Identity,
@@ -90,13 +108,20 @@ impl Tables {
     }
 
     /// Remembers that a request is logged, in the record that ends at `end`, at its recorded time.
-    pub(crate) fn logged(&mut self, identity: &Identity, body: &[u8], end: Lsn, now: Time, limits: &Limits) {
+    pub(crate) fn logged(
+        &mut self,
+        identity: &Identity,
+        body: &[u8],
+        end: Lsn,
+        now: Time,
+        expires: Option<Time>,
+    ) {
         let entry = |expires| Entry { fingerprint: xxh3_128(body), answer: None, end, expires };
         match identity {
             Identity::None => {}
             Identity::Key(key) => {
                 self.keys.sweep(now);
-                self.keys.insert(key.clone(), entry(Some(now.after(limits.key_retention))));
+                self.keys.insert(key.clone(), entry(expires));
             }
             Identity::Client { client, thread, sequence } => {
                 self.clients.insert(*client, *thread, *sequence, entry(None));

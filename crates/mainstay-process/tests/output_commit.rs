@@ -86,10 +86,12 @@ fn an_output_leaves_when_its_delivery_is_durable_and_is_settled_once() {
     world.settle();
     assert_eq!(world.outputs.len(), 1);
     assert_eq!((&*world.outputs[0].body, world.outputs[0].again), (&b"hello"[..], false));
+    let output = world.outputs[0].id;
     for _ in 0..2 {
-        world.step(Event::Output { output: OutputId(1), outcome: Outcome::Delivered { status: 200 } });
+        world.step(Event::Output { output, outcome: Outcome::Delivered { status: 200 } });
     }
-    assert_eq!(world.process.handler().lines, ["sent o1", "o1 Delivered { status: 200 }"]);
+    let settled = format!("{output} Delivered {{ status: 200 }}");
+    assert_eq!(world.process.handler().lines, [format!("sent {output}"), settled]);
     assert_eq!(world.process.stats().outputs_pending, 0);
 }
 
@@ -109,7 +111,7 @@ fn an_at_most_once_output_leaves_only_after_its_intention_is_durable() {
     let views: Vec<_> = world.process.outputs().collect();
     assert_eq!((views.len(), views[0].state), (1, OutputState::InDoubt));
 
-    let output = OutputId(1);
+    let output = views[0].id;
     world.step(Event::Resolve { token: ReplyToken(9), output, resolution: Resolution::SendAgain });
     world.settle();
     assert_eq!(world.reply(9), Some(Reply::Resolved));

@@ -51,7 +51,8 @@ fn client_numbers_and_floors_survive() {
     assert_eq!(world.reply(4), Some(Reply::Evicted));
     assert_eq!(world.answer(5), ("2:b".to_owned(), true));
     assert_eq!(world.reply(6), Some(Reply::Evicted));
-    assert_eq!(world.reply(7), Some(Reply::Registered { client: number.next() }));
+    let Some(Reply::Registered { client: next }) = world.reply(7) else { panic!("a number was asked for") };
+    assert!(next > number, "numbers are never given twice");
     assert_eq!(world.process.handler().lines, ["a", "b"]);
 }
 
@@ -185,6 +186,97 @@ fn a_delivery_that_failed_too_often_is_skipped_for_good_and_its_verdict_is_its_a
         assert_eq!(answer.status, 500);
         assert_eq!(world.process.handler().lines, ["a", "b"]);
     }
+}
+
+#[test]
+fn deaths_in_the_replay_of_a_delivery_that_ended_well_are_not_counted_against_it() {
+    let once = || Config { limits: Limits { handler_attempts_max: 1, ..config().limits }, ..config() };
+    let mut world = World::new(once());
+    world.request(1, key("k"), "a");
+    world.settle();
+    assert_eq!(world.answer(1).0, "1:a");
+    for _ in 0..3 {
+        world = world.kill(once()).expect("it recovers");
+        assert_eq!(world.recovery.quarantined, None);
+        assert_eq!(world.process.handler().lines, ["a"]);
+    }
+}
+
+#[test]
+fn keys_are_kept_as_long_as_their_record_says_whatever_the_settings_say_now() {
+    let keep = |seconds| Config {
+        limits: Limits { key_retention: std::time::Duration::from_secs(seconds), ..config().limits },
+        ..config()
+    };
+    for (before, after) in [(86_400, 60), (60, 86_400)] {
+        let mut world = World::new(keep(before));
+        world.request(1, key("a"), "a");
+        world.settle();
+        let mut world = world.crash(keep(after)).expect("it recovers");
+        for (token, wait_s) in [(2, 0), (3, 61), (4, 61)] {
+            world.now = world.now.after(std::time::Duration::from_secs(wait_s));
+            world.request(token, key("b"), "b");
+            world.settle();
+        }
+        let lines = world.process.handler().lines.clone();
+        let world = world.crash(keep(before)).expect("it recovers");
+        assert_eq!(world.process.handler().lines, lines);
+    }
+}
+
+#[test]
+fn a_checkpoint_beyond_the_journals_end_is_refused_by_name() {
+    let mut world = World::new(config());
+    world.say(1, "a");
+    world.settle();
+    let before = world.storage.crash_image(&mut |_| 0);
+    world.say(2, "b");
+    world.step(Event::CheckpointNow);
+    world.settle();
+    let newest = world.storage.list().expect("memory does not fail");
+    let newest =
+        newest.into_iter().find(|file| file.name.starts_with("checkpoint-")).expect("it was published");
+    let mut bytes = vec![0; usize::try_from(newest.bytes).expect("it is small")];
+    world.storage.read(&newest.name, 0, &mut bytes).expect("it is there");
+    let mut rewound = before;
+    rewound.create(&newest.name, 0).expect("the name is new");
+    rewound.write(&newest.name, 0, &bytes).expect("memory is large");
+    let error = World::open(rewound, config(), Memo::default()).err().expect("it is refused");
+    assert!(matches!(&error, RecoverError::CheckpointAhead { file, .. } if *file == newest.name), "{error}");
+}
+
+#[test]
+fn a_life_that_lost_its_tail_does_not_give_its_numbers_again() {
+    let at_process = || Config { level: mainstay_types::level::Level::Process, ..config() };
+    let mut world = World::new(at_process());
+    world.settle();
+    world.say(1, "send once first");
+    world.step(Event::Register { token: ReplyToken(2) });
+    let first = world.outputs.remove(0);
+    let Some(Reply::Registered { client }) = world.reply(2) else { panic!("a number was asked for") };
+    let mut world = world.crash(at_process()).expect("it recovers, without what was only in the ring");
+    assert!(world.process.handler().lines.is_empty());
+    world.say(3, "send once second");
+    world.step(Event::Register { token: ReplyToken(4) });
+    assert_ne!(world.outputs[0].key, first.key);
+    assert!(matches!(world.reply(4), Some(Reply::Registered { client: next }) if next != client));
+}
+
+#[test]
+fn a_clean_stop_leaves_nothing_behind_its_checkpoint() {
+    let mut world = World::new(config());
+    world.say(1, "send once hello");
+    world.settle();
+    world.step(Event::Stop);
+    let output = world.outputs[0].id;
+    world.step(Event::Output {
+        output,
+        outcome: mainstay_process::handler::Outcome::Delivered { status: 200 },
+    });
+    world.settle();
+    assert!(world.other.iter().any(|effect| matches!(effect, Effect::Stopped)));
+    let world = world.crash(Config { version: 2, ..config() }).expect("nothing is to be replayed");
+    assert_eq!(world.recovery.replayed, 0);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::event::{Identity, Resolution};
 use crate::handler::Outcome;
 use mainstay_journal::record::Kind;
 use mainstay_types::codec::Reader;
-use mainstay_types::id::OutputId;
+use mainstay_types::id::{ClientId, OutputId};
+use mainstay_types::time::Time;
 
 /// Something that is delivered to the process, in the one order that the journal gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum Delivery {
     Request {
         /// By what a repetition is recognised.
         identity: Identity,
+        /// When a key is forgotten; set when the request is logged.
+        expires: Option<Time>,
         /// What the handler gets.
         body: Vec<u8>,
     },
@@ -31,7 +34,10 @@ pub enum Delivery {
         outcome: Outcome,
     },
     /// A client gets a number.
-    Registered,
+    Registered {
+        /// The client whose place it takes; set when the registration is logged.
+        replaces: Option<ClientId>,
+    },
     /// A person resolved an output in doubt.
     Resolved {
         /// Which.
@@ -49,7 +55,7 @@ impl Delivery {
             Self::Request { .. } => request::KIND,
             Self::Timer { .. } => timer::KIND,
             Self::Settled { .. } => settled::KIND,
-            Self::Registered => registered::KIND,
+            Self::Registered { .. } => registered::KIND,
             Self::Resolved { .. } => resolved::KIND,
         }
     }
@@ -64,10 +70,10 @@ impl Delivery {
     pub(crate) fn put_head(&self, prefix: &Prefix, head: &mut Vec<u8>) {
         prefix.put(head);
         match self {
-            Self::Request { identity, .. } => request::put(identity, head),
+            Self::Request { identity, expires, .. } => request::put(identity, *expires, head),
             Self::Timer { timer } => timer::put(*timer, head),
             Self::Settled { output, outcome } => settled::put(*output, outcome, head),
-            Self::Registered => {}
+            Self::Registered { replaces } => registered::put(*replaces, head),
             Self::Resolved { output, resolution } => resolved::put(*output, *resolution, head),
         }
     }
@@ -92,15 +98,15 @@ impl Delivery {
         let prefix = Prefix::take(&mut reader)?;
         let delivery = match kind {
             request::KIND => {
-                let identity = request::take(&mut reader)?;
-                Self::Request { identity, body: reader.rest().to_vec() }
+                let (identity, expires) = request::take(&mut reader)?;
+                Self::Request { identity, expires, body: reader.rest().to_vec() }
             }
             timer::KIND => Self::Timer { timer: timer::take(&mut reader)? },
             settled::KIND => {
                 let (output, outcome) = settled::take(&mut reader)?;
                 Self::Settled { output, outcome }
             }
-            registered::KIND => Self::Registered,
+            registered::KIND => Self::Registered { replaces: registered::take(&mut reader)? },
             _ => {
                 let (output, resolution) = resolved::take(&mut reader)?;
                 Self::Resolved { output, resolution }
@@ -114,8 +120,7 @@ impl Delivery {
 mod tests {
     use super::*;
     use crate::summary::Summary;
-    use mainstay_types::id::{ClientId, DeliveryIndex, Sequence, ThreadId};
-    use mainstay_types::time::Time;
+    use mainstay_types::id::{DeliveryIndex, Sequence, ThreadId};
 
     #[test]
     fn every_kind_reads_back_and_no_truncation_is_accepted() {
@@ -128,14 +133,19 @@ mod tests {
         };
         let client = Identity::Client { client: ClientId(3), thread: ThreadId(1), sequence: Sequence(8) };
         let deliveries = [
-            Delivery::Request { identity: Identity::None, body: b"{}".to_vec() },
-            Delivery::Request { identity: Identity::Key(b"k1".to_vec()), body: Vec::new() },
-            Delivery::Request { identity: client, body: b"x".to_vec() },
+            Delivery::Request { identity: Identity::None, expires: None, body: b"{}".to_vec() },
+            Delivery::Request {
+                identity: Identity::Key(b"k1".to_vec()),
+                expires: Some(Time(9)),
+                body: Vec::new(),
+            },
+            Delivery::Request { identity: client, expires: None, body: b"x".to_vec() },
             Delivery::Timer { timer: 4 },
             Delivery::Settled { output: OutputId(1), outcome: Outcome::Delivered { status: 200 } },
             Delivery::Settled { output: OutputId(1), outcome: Outcome::Refused { status: 404 } },
             Delivery::Settled { output: OutputId(1), outcome: Outcome::Abandoned },
-            Delivery::Registered,
+            Delivery::Registered { replaces: None },
+            Delivery::Registered { replaces: Some(ClientId(4)) },
             Delivery::Resolved { output: OutputId(2), resolution: Resolution::SendAgain },
         ];
         for delivery in deliveries {
