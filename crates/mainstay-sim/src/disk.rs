@@ -5,6 +5,7 @@
 //! that differs remembers what was written in between, since write-back may have caught any of these. Names likewise.
 
 use crate::random::Random;
+use mainstay_journal::format::RING_FILE;
 use mainstay_journal::storage::{Failure, FileEntry, Operation, Storage, StorageError};
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ pub struct Disk {
     pub sync_failures_per_mille: u64,
     /// What happened.
     pub counts: Counts,
+    /// How often the ring's file was synced: older contents of it are gone for good then.
+    pub syncs_of_ring: u64,
 }
 
 /// What the disk did, for reach counters.
@@ -139,6 +142,7 @@ impl Disk {
             full: false,
             sync_failures_per_mille: 0,
             counts: Counts::default(),
+            syncs_of_ring: 0,
         }
     }
 
@@ -409,6 +413,7 @@ impl Storage for Disk {
             return Err(failed(Operation::Sync, file, Failure::Os(EIO)));
         }
         self.end_sync(&sync);
+        self.syncs_of_ring += u64::from(file == RING_FILE);
         Ok(())
     }
 

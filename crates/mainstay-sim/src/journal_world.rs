@@ -435,6 +435,9 @@ impl JournalWorld {
         }
         self.reached.hit(Reach::PowerCut);
         self.killed_only = false;
+        if std::mem::take(&mut self.disk.syncs_of_ring) > 0 {
+            self.ring_images = self.disk.content(RING_FILE).map(<[u8]>::to_vec).into_iter().collect();
+        }
         self.disk.cut_power();
         if self.disk.content(RING_FILE).is_some() && !self.ring_images.is_empty() {
             let image = self.ring_images[self.random.index(self.ring_images.len())].clone();

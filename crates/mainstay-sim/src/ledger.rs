@@ -8,7 +8,8 @@ use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError}
 use mainstay_types::id::OutputId;
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -202,6 +203,9 @@ pub(crate) struct Ledger {
     pub(crate) state: State,
     /// How many of the coming fragile commands panic: not part of the state, as memory shortage is not.
     pub(crate) bad_weather: Rc<Cell<u32>>,
+    /// Commands that were handled once, in any life: these are not hit again. That a handler gets through what it got
+    /// through before is what recovery relies on.
+    pub(crate) handled_once: Rc<RefCell<BTreeSet<u64>>>,
 }
 
 /// Panics without the panic hook, which would print.
@@ -212,12 +216,20 @@ fn panic_quietly(message: &str) -> ! {
 impl Handler for Ledger {
     fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer {
         let command = Command::decode(body);
-        if matches!(command.operation, Operation::Fragile(_)) && self.bad_weather.get() > 0 {
+        if matches!(command.operation, Operation::Fragile(_))
+            && self.bad_weather.get() > 0
+            && !self.handled_once.borrow().contains(&command.call)
+        {
             self.bad_weather.set(self.bad_weather.get() - 1);
             panic_quietly("bad weather");
         }
         match self.state.apply(&command, context) {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                if matches!(command.operation, Operation::Fragile(_)) {
+                    self.handled_once.borrow_mut().insert(command.call);
+                }
+                answer
+            }
             Err(AlwaysPanics) => panic_quietly("poison"),
         }
     }

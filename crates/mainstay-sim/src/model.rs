@@ -156,7 +156,7 @@ impl Model {
                 }
             }
             Delivery::Settled { output, outcome } => self.settle(*output, outcome, &mut done),
-            Delivery::Registered => {
+            Delivery::Registered { .. } => {
                 self.clients += 1;
                 done.registered = Some(ClientId(self.clients));
             }

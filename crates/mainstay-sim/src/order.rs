@@ -143,12 +143,10 @@ impl Order {
         self.run_model()
     }
 
-    /// Up to where the log is what it was, if its end is `end` now. A last page that was not full may have been filled up
-    /// with padding where records have gone.
+    /// Up to where the log is what it was, if its end is `end` now. Where records have gone, a page
+    /// may have been filled up with padding since. What was seen durable is not looked at again.
     pub(crate) fn kept(&self, disk: &Disk, catalog: &Catalog, end: Lsn) -> Lsn {
-        let page = self.geometry.page_start(self.geometry.page_of(Lsn(end.0.saturating_sub(1))));
-        let last = self.stretches.partition_point(|stretch| stretch.lsn < page);
-        for stretch in self.stretches[last..].iter().take_while(|stretch| stretch.end <= end) {
+        for stretch in self.stretches[self.durable..].iter().take_while(|stretch| stretch.end <= end) {
             if stretch.lsn < catalog.first() {
                 continue;
             }
@@ -230,7 +228,7 @@ impl Order {
                 let Some((prefix, delivery)) = Delivery::decode(kind, payload)? else {
                     return Err(RecordError::UnknownKind { kind: kind.0 });
                 };
-                if let Delivery::Request { identity, body } = &delivery {
+                if let Delivery::Request { identity, body, .. } = &delivery {
                     let place = self.entries.len();
                     self.by_call.entry(Command::decode(body).call).or_default().push(place);
                     self.by_identity.insert(identity.clone(), place);
@@ -287,7 +285,7 @@ impl Order {
                 if verdict.is_some_and(|judged| judged > end) {
                     *verdict = None;
                 }
-                if let Delivery::Request { identity, body } = delivery {
+                if let Delivery::Request { identity, body, .. } = delivery {
                     self.by_call.entry(Command::decode(body).call).or_default().push(place);
                     self.by_identity.insert(identity.clone(), place);
                 }

@@ -159,7 +159,11 @@ impl World {
         let wall = self.wall();
         let start = Start {
             config: self.config.clone(),
-            handler: Ledger { bad_weather: Rc::clone(&self.bad_weather), ..Ledger::default() },
+            handler: Ledger {
+                bad_weather: Rc::clone(&self.bad_weather),
+                handled_once: Rc::clone(&self.handled_once),
+                ..Ledger::default()
+            },
             journal,
             report: &report,
             storage: &mut self.disk,
@@ -243,10 +247,6 @@ impl World {
         self.save_ring();
         match error {
             RecoverError::HandlerPanicked(_) => NoStart::Crashed(Reach::PanicInRecovery),
-            // Memory was short while it replayed: true to its word, and gone with the weather.
-            RecoverError::PanicsInReplay { message, .. } if message == "bad weather" => {
-                NoStart::Crashed(Reach::PanicInRecovery)
-            }
             RecoverError::Storage(error) => storage_fault(&error),
             // No room for the first record of a life: the owner makes space and starts it again.
             RecoverError::Append(AppendError::Full { .. }) => NoStart::Fault,
@@ -626,6 +626,12 @@ impl World {
         }
         let files = self.disk.list().expect("a disk without a fuse lists");
         let mut checkpoints: Vec<Lsn> = files.iter().filter_map(|file| parse_name(&file.name)).collect();
+        // One from before the journal's first byte, whose removal a power cut has undone, is none to begin with.
+        let copies = self.disk.content(SUPERBLOCK_FILE).map_or([None, None], |bytes| {
+            [0, 4096].map(|at| Superblock::decode(bytes.get(at..at + 512)?).ok())
+        });
+        let first = copies.into_iter().flatten().map(|superblock| superblock.first).max();
+        checkpoints.retain(|&lsn| first.is_some_and(|first| lsn >= first));
         checkpoints.sort_unstable();
         if let [.., older, newest] = checkpoints[..]
             && self.disk.holds_durably(&final_name(older), 0, b"")
@@ -675,6 +681,9 @@ impl World {
         self.reached.hit(kind);
         self.trace.line(self.now_ns, format_args!("the power goes"));
         let ring = self.disk.content(RING_FILE).map(<[u8]>::len);
+        if std::mem::take(&mut self.disk.syncs_of_ring) > 0 {
+            self.ring_images = self.disk.content(RING_FILE).map(<[u8]>::to_vec).into_iter().collect();
+        }
         self.disk.cut_power();
         if let Some(bytes) = ring.filter(|_| self.disk.content(RING_FILE).is_some()) {
             let image = self.older_ring(bytes);
@@ -690,7 +699,7 @@ impl World {
     /// What the page cache had written back of the ring: any page as of any time.
     fn older_ring(&mut self, bytes: usize) -> Vec<u8> {
         let mut image = vec![0; bytes];
-        if self.random.chance(300) {
+        if self.ring_images.len() != 1 && self.random.chance(300) {
             return image;
         }
         let whole = self.random.coin().then(|| self.random.index(self.ring_images.len().max(1)));

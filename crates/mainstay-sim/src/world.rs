@@ -29,8 +29,8 @@ use mainstay_types::id::{OutputId, StoreId};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -95,6 +95,7 @@ pub(crate) struct World {
     pub(crate) options: OpenOptions,
     pub(crate) left: Left,
     pub(crate) bad_weather: Rc<Cell<u32>>,
+    pub(crate) handled_once: Rc<RefCell<BTreeSet<u64>>>,
     pub(crate) life: Option<Life>,
     pub(crate) lives: u64,
     /// Older contents of the ring that the page cache may have written back.
@@ -212,6 +213,7 @@ impl World {
             options,
             left: Left::default(),
             bad_weather: Rc::default(),
+            handled_once: Rc::default(),
             life: None,
             lives: 0,
             ring_images: Vec::new(),
