@@ -37,7 +37,7 @@ fn every_broken_rule_that_is_listed_can_be_named_and_its_violation_is_exit_code_
         assert_eq!(&again.json()["first_violation"], violation, "{rule}");
         let trace = run(&folder, &["sim", "--seed", &seed, "--break", rule, "--trace"]);
         assert_eq!(trace.code, 1);
-        assert!(trace.out.lines().count() > 10 && trace.out.contains("VIOLATION"), "{}", trace.out);
+        assert!(trace.out.lines().count() > 1 && trace.out.contains("VIOLATION"), "{}", trace.out);
     }
 }
 
