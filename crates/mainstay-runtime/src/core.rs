@@ -90,8 +90,13 @@ impl<H: Handler + Send + 'static> Core<H> {
         self.perform(shared, &mut ended);
         let mut batch = std::mem::take(&mut self.batch);
         for item in batch.drain(..) {
-            if let Some(event) = self.event(item) {
-                self.step(shared, event, &mut ended);
+            let Some(event) = self.event(item) else { continue };
+            match event {
+                // A port reports once: the recovered process must hear of it.
+                Event::Output { .. } | Event::OutputInDoubt { .. } if ended.abandoned.is_some() => {
+                    shared.push_event(event);
+                }
+                _ => self.step(shared, event, &mut ended),
             }
         }
         self.batch = batch;

@@ -17,7 +17,7 @@ use mainstay_process::handler::Handler;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub(crate) struct Shared<H> {
     pub(crate) runtime: Handle,
     inbox: Mutex<Inbox<H>>,
     core: Mutex<Option<Core<H>>>,
+    /// Whether a clean stop was asked for: a life that begins after a panic stops as well.
+    stop_asked: AtomicBool,
     /// Told when the process ends: with what it was abandoned for, or `None` after a clean stop.
     on_end: OnEnd<H>,
     this: Weak<Self>,
@@ -90,6 +92,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
             ports: OnceLock::new(),
             runtime: parts.runtime,
             inbox: Mutex::new(Inbox::recovering()),
+            stop_asked: AtomicBool::new(false),
             core: Mutex::new(None),
             on_end: Box::new(on_end),
             this: this.clone(),
@@ -105,7 +108,12 @@ impl<H: Handler + Send + 'static> Shared<H> {
             }
         }));
         *self.lock_core() = Some(core);
-        self.lock_inbox().phase = Phase::Running;
+        let mut inbox = self.lock_inbox();
+        inbox.phase = Phase::Running;
+        if self.stop_asked.load(Ordering::Acquire) {
+            inbox.items.push(Item::Event(Event::Stop));
+        }
+        drop(inbox);
         self.drive_elsewhere();
     }
 
@@ -113,6 +121,9 @@ impl<H: Handler + Send + 'static> Shared<H> {
     /// [`Self::end`]. Everyone who waits is told that the outcome is unknown.
     pub(crate) fn take_out(&self) -> Option<Core<H>> {
         self.lock_inbox().phase = Phase::Recovering;
+        for port in self.ports.get().into_iter().flatten() {
+            port.forget_waiting();
+        }
         let mut core = self.lock_core().take();
         if let Some(core) = &mut core {
             let told = core.replies.give_up();
@@ -159,6 +170,9 @@ impl<H: Handler + Send + 'static> Shared<H> {
 
     /// Takes what needs no reply, from any thread; kept during a recovery for the recovered process.
     pub(crate) fn push_event(&self, event: Event) {
+        if matches!(event, Event::Stop) {
+            self.stop_asked.store(true, Ordering::Release);
+        }
         let mut inbox = self.lock_inbox();
         let checkpoint_of_another_life =
             matches!(event, Event::Checkpoint(_)) && inbox.phase == Phase::Recovering;
@@ -223,6 +237,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
 
     /// The caller holds the role.
     fn drive(&self) {
+        let _end = EndProcessOnPanic;
         let mut core = self.lock_core();
         let mut rounds = 0;
         let mut blocked = false;
@@ -297,6 +312,19 @@ impl<H: Handler + Send + 'static> Shared<H> {
 
     fn lock_core(&self) -> MutexGuard<'_, Option<Core<H>>> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A panic of our own code (the handler's are caught where it is called) would leave the role held for ever, and the service
+/// deaf but alive. A crash is what it survives.
+pub(crate) struct EndProcessOnPanic;
+
+impl Drop for EndProcessOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a bug in Mainstay: the process ends as if killed, and the next start recovers");
+            std::process::abort();
+        }
     }
 }
 

@@ -182,6 +182,8 @@ pub(crate) type Report = Arc<dyn Fn(OutputId, Sent) + Send + Sync>;
 pub(crate) trait Carry: Send + Sync {
     /// Takes an output; ignores one that it has already and not reported yet.
     fn carry(&self, output: Output);
+    /// Forgets what it has not begun to send: the process that released it is gone, and the one recovered in its place decides anew.
+    fn forget_waiting(&self);
     /// What it is doing.
     fn status(&self) -> PortStatus;
 }

@@ -1,11 +1,12 @@
 //! A service from its start to its end: open, recover, serve, recover in place after a panic, stop.
 
 use crate::core::Core;
-use crate::driver::{Parts, Shared};
+use crate::driver::{EndProcessOnPanic, Parts, Shared};
 use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
 use crate::port::StartPortError;
 use crate::settings::Settings;
+use mainstay_disk::lock::LockError;
 use mainstay_disk::open::{OpenDisk, OpenDiskError};
 use mainstay_journal::open::OpenReport;
 use mainstay_process::effect::Abandoned;
@@ -25,6 +26,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long answers that have been given may take to reach their sockets after a stop.
 const LINGER: Duration = Duration::from_millis(100);
+
+/// How long a lock whose holder is gone may take to be released.
+const LOCK_RELEASE_MAX: Duration = Duration::from_millis(500);
+
+/// The pause between two attempts at such a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Stack of the thread that recovers, in bytes: the handler runs on it. As large as that of the threads that serve, so
 /// that a delivery that fits there fits here.
@@ -325,6 +332,7 @@ impl<H: Handler + Send + 'static> Life<H> {
         shared.watch.recoveries_in_place.fetch_add(1, Ordering::Relaxed);
         let (life, shared) = (Arc::clone(self), Arc::clone(shared));
         let recover = move || {
+            let _end = EndProcessOnPanic;
             if let Some(mut core) = shared.take_out() {
                 core.finish_background();
             }
@@ -352,8 +360,26 @@ impl<H: Handler + Send + 'static> Life<H> {
     }
 }
 
+/// Opens the directory. A lock whose holder is gone, or is this very process, is about to be released: a checkpoint's child
+/// forked a moment ago has not closed its copy yet.
 fn open(settings: &Settings) -> Result<OpenDisk, OpenDiskError> {
-    mainstay_disk::open::open(&settings.directory, &settings.disk)
+    let deadline = Instant::now() + LOCK_RELEASE_MAX;
+    loop {
+        match mainstay_disk::open::open(&settings.directory, &settings.disk) {
+            Err(OpenDiskError::Lock(LockError::Held { holder, .. }))
+                if Instant::now() < deadline && holder.pid.is_none_or(about_to_release) =>
+            {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn about_to_release(holder: u32) -> bool {
+    // SAFETY: signal 0 only asks whether the process exists.
+    let gone = unsafe { libc::kill(holder.cast_signed(), 0) } != 0;
+    gone || holder == std::process::id()
 }
 
 fn say_panicked(abandoned: &Abandoned) {

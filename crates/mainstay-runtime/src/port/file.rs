@@ -21,10 +21,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a full disk is waited for before it is tried again.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the lock of a writer that has just been killed may take to be released: a checkpoint's child holds a copy of it
+/// for a moment.
+const LOCK_RELEASE_MAX: Duration = Duration::from_millis(500);
+
+/// The pause between two attempts at the lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The most lines that share one sync.
 const BATCH_OUTPUTS_MAX: usize = 1024;
@@ -168,6 +175,10 @@ impl Carry for FilePort {
         queue.outputs.entry(output.id).or_insert(output);
         drop(queue);
         self.shared.changed.notify_one();
+    }
+
+    fn forget_waiting(&self) {
+        // What waits here is compared with the file before it is written: taking it up again changes nothing.
     }
 
     fn status(&self) -> PortStatus {
@@ -383,10 +394,16 @@ fn open_locked(path: &Path) -> Result<File, OpenFileError> {
         .truncate(false)
         .open(path)
         .map_err(|source| OpenFileError::File { path: path.to_owned(), source })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenFileError::Locked { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(OpenFileError::File { path: path.to_owned(), source }),
+    let deadline = Instant::now() + LOCK_RELEASE_MAX;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(OpenFileError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => {
+                return Err(OpenFileError::File { path: path.to_owned(), source });
+            }
+        }
     }
 }
 

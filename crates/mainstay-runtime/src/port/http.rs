@@ -156,6 +156,13 @@ impl Carry for HttpPort {
         self.shared.changed.notify_one();
     }
 
+    fn forget_waiting(&self) {
+        let mut queue = self.shared.lock();
+        while let Some((_, id)) = queue.due.pop_first() {
+            queue.jobs.remove(&id);
+        }
+    }
+
     fn status(&self) -> PortStatus {
         let queue = self.shared.lock();
         PortStatus { waiting: queue.jobs.len() as u64, ..queue.status.clone() }

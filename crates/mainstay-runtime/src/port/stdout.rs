@@ -11,12 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A running standard-output port. Its thread is not joined: a full pipe would hold up the stop of the service.
 pub(crate) struct StdoutPort {
     /// Its length is limited by the process: `outputs_pending_max`.
-    outputs: Sender<Output>,
+    outputs: Sender<Taken>,
     counts: Arc<Counts>,
+}
+
+/// An output, and the life that released it.
+struct Taken {
+    life: u64,
+    output: Output,
 }
 
 #[derive(Default)]
 struct Counts {
+    /// How often the waiting outputs were forgotten.
+    life: AtomicU64,
     taken: AtomicU64,
     delivered: AtomicU64,
     stopped: Mutex<Option<String>>,
@@ -38,7 +46,12 @@ impl Carry for StdoutPort {
     fn carry(&self, output: Output) {
         self.counts.taken.fetch_add(1, Ordering::Relaxed);
         // After the thread has stopped, the output stays pending in the process, and `stopped` says why.
-        let _ = self.outputs.send(output);
+        let life = self.counts.life.load(Ordering::Acquire);
+        let _ = self.outputs.send(Taken { life, output });
+    }
+
+    fn forget_waiting(&self) {
+        self.counts.life.fetch_add(1, Ordering::AcqRel);
     }
 
     fn status(&self) -> PortStatus {
@@ -52,8 +65,12 @@ impl Carry for StdoutPort {
     }
 }
 
-fn run(received: &Receiver<Output>, counts: &Counts, report: &Report) {
-    while let Ok(output) = received.recv() {
+fn run(received: &Receiver<Taken>, counts: &Counts, report: &Report) {
+    while let Ok(Taken { life, output }) = received.recv() {
+        if life != counts.life.load(Ordering::Acquire) {
+            counts.taken.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
         if let Err(error) = write_line(&output.body) {
             tracing::error!(%error, "standard output is gone; outputs to it stay pending");
             let said = format!("standard output cannot be written ({error}); restart with one that can");
