@@ -440,7 +440,8 @@ impl JournalWorld {
         }
         self.disk.cut_power();
         if self.disk.content(RING_FILE).is_some() && !self.ring_images.is_empty() {
-            let image = self.ring_images[self.random.index(self.ring_images.len())].clone();
+            let image = self.ring_images.swap_remove(self.random.index(self.ring_images.len()));
+            self.ring_images = vec![image.clone()];
             self.disk.replace(RING_FILE, image);
         }
     }

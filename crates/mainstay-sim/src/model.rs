@@ -49,6 +49,7 @@ pub(crate) struct Model {
     pub(crate) timers: BTreeMap<u64, (Time, u64)>,
     last_timer: u64,
     clients: u64,
+    last_output: u64,
     now: Time,
     delivered: DeliveredOnce,
     floors: EvictedNotReapplied,
@@ -97,6 +98,13 @@ impl From<Violation> for Stopped {
 }
 
 impl Model {
+    /// A life begins: numbers that it gives are above all that an earlier one can have given.
+    pub(crate) fn enter_life(&mut self, life: u64) {
+        let base = life << 32;
+        self.last_output = self.last_output.max(base);
+        self.clients = self.clients.max(base);
+    }
+
     /// Outputs whose fate is not recorded.
     pub(crate) fn pending(&self) -> impl Iterator<Item = OutputId> + '_ {
         self.outputs.iter().filter(|(_, output)| !output.settled).map(|(&id, _)| id)
@@ -127,7 +135,7 @@ impl Model {
         let mut wishes = Wishes {
             now: prefix.now,
             random: SplitMix(prefix.seed),
-            last_output: self.outputs.last_key_value().map_or(0, |(id, _)| id.0),
+            last_output: self.last_output,
             outputs: &mut outputs,
             timers: &mut timers,
         };
@@ -173,6 +181,7 @@ impl Model {
             done.after_expiry = delivered? == Delivered::AfterExpiry;
         }
         for (id, port, body) in outputs {
+            self.last_output = id.0;
             self.outputs.insert(id, Emitted { port, body, end, settled: false });
         }
         for timer in timers {

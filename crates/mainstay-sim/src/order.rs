@@ -39,7 +39,10 @@ pub(crate) enum Content {
         verdict: Option<Lsn>,
     },
     Intended(OutputId),
-    Started,
+    /// A life of the process began in this life of the journal.
+    Started {
+        life: u64,
+    },
 }
 
 /// A stretch of the log that must reach the disk as it is: a record or a page's header.
@@ -65,6 +68,8 @@ pub(crate) struct Order {
     /// Entries that the model has run.
     run: usize,
     pub(crate) model: Model,
+    /// The life of the journal that was read or observed last.
+    life: u64,
     by_call: BTreeMap<u64, Vec<usize>>,
     by_identity: BTreeMap<Identity, usize>,
     registrations: BTreeMap<ClientId, usize>,
@@ -81,6 +86,7 @@ impl Order {
             entries: Vec::new(),
             run: 0,
             model: Model::default(),
+            life: 0,
             by_call: BTreeMap::new(),
             by_identity: BTreeMap::new(),
             registrations: BTreeMap::new(),
@@ -195,6 +201,9 @@ impl Order {
             }
             let counts = RECORD_HEADER_BYTES + if kind == Kind::PAD { 0 } else { payload_bytes };
             self.stretches.push(Stretch { lsn: Lsn(lsn), end, bytes: counts });
+            if kind == Kind::LIFE {
+                self.life = number(RECORD_HEADER_BYTES, 8);
+            }
             if kind >= Kind::FIRST_USER {
                 let payload = record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + payload_bytes].to_vec();
                 let taken = self.take_in(Lsn(lsn), end, kind, &payload);
@@ -211,7 +220,7 @@ impl Order {
     /// Returns whether what the model has run is not right any more.
     fn take_in(&mut self, lsn: Lsn, end: Lsn, kind: Kind, payload: &[u8]) -> Result<bool, RecordError> {
         let content = match kind {
-            started::KIND => Content::Started,
+            started::KIND => Content::Started { life: self.life },
             intended::KIND => Content::Intended(intended::decode(payload)?),
             quarantined::KIND => {
                 let judged = Quarantined::decode(payload)?;
@@ -249,6 +258,9 @@ impl Order {
     fn run_model(&mut self) -> Result<(), Violation> {
         while let Some(entry) = self.entries.get_mut(self.run) {
             let place = (entry.lsn, entry.end);
+            if let Content::Started { life } = entry.content {
+                self.model.enter_life(life);
+            }
             if let Content::Delivery { prefix, delivery, done, verdict } = &mut entry.content {
                 match self.model.deliver(place, prefix, delivery, verdict.is_some(), self.key_retention) {
                     Ok(result) => {
