@@ -4,9 +4,10 @@ use crate::exit;
 use crate::service::Service;
 use crate::typed::{Typed, check};
 use mainstay_disk::disk::Backend;
-use mainstay_disk::open::Options;
+use mainstay_disk::open::{OpenDiskError, Options};
 use mainstay_disk::record::RecordOptions;
 use mainstay_process::config::{Config, Limits};
+use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_runtime::port::OutputPort;
 use mainstay_runtime::service::{self, EndError, StartError, Started};
@@ -50,7 +51,13 @@ impl RunError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::End(_) | Self::Start(StartError::Recover(_)) => exit::FAILED,
+            Self::Start(StartError::Recover(why)) if matches!(**why, RecoverError::BodyLimit { .. }) => {
+                exit::USAGE
+            }
+            Self::Start(StartError::Open(OpenDiskError::Journal { .. }) | StartError::Recover(_)) => {
+                exit::FAILED
+            }
+            Self::End(_) => exit::FAILED,
             Self::Start(_) | Self::PortFile { .. } => exit::ENVIRONMENT,
         }
     }

@@ -199,6 +199,30 @@ fn a_large_state_is_checkpointed_by_a_fork_and_restored() {
     assert_eq!(view(running.address()).accounts["a"], 10);
 }
 
+/// The first timer fires in the life that set it, the second in the next one: once each.
+#[test]
+fn timers_outlive_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("d");
+    let running = server(&directory).start().unwrap();
+    call(running.address(), "k1", &Command::Remind { token: 1, delay_ms: 1 });
+    until("the first timer", || view(running.address()).settled.len() == 1);
+    call(running.address(), "k2", &Command::Remind { token: 2, delay_ms: 200 });
+    drop(running);
+    let running = server(&directory).start().unwrap();
+    until("the second timer", || view(running.address()).settled.len() == 2);
+    let fired: Vec<u64> = view(running.address()).settled.into_iter().map(|(token, _)| token).collect();
+    assert_eq!(fired, [1, 2]);
+}
+
+#[test]
+fn a_limit_that_does_not_fit_the_pages_is_refused_as_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let too_much = server(&folder.path().join("d")).limits(|limits| limits.body_bytes_max = 1 << 20);
+    let refused = too_much.start().map(drop).unwrap_err();
+    assert_eq!(refused.exit_code(), mainstay::exit::USAGE, "{refused}");
+}
+
 /// A recording says of every answer what must be found again, in the order in which answers left.
 #[test]
 fn a_recording_names_every_acknowledgement() {

@@ -51,6 +51,10 @@ pub enum Command {
     Grow {
         bytes: usize,
     },
+    Remind {
+        token: u64,
+        delay_ms: u64,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +89,7 @@ impl Service for Bank {
             }
             Command::Abort => std::process::abort(),
             Command::Wait => wait_at_the_door(),
+            Command::Remind { token, delay_ms } => context.set_timer(Duration::from_millis(delay_ms), token),
             Command::Grow { bytes } => self.ballast.resize(bytes, 7),
         }
         Ok(Receipt { balance, chain: self.chain })
@@ -97,6 +102,10 @@ impl Service for Bank {
             settled: self.settled.clone(),
             ballast: Vec::new(),
         })
+    }
+
+    fn timer(&mut self, token: u64, _: &mut Context<'_>) {
+        self.settled.push((token, "timer".to_owned()));
     }
 
     fn output_settled(&mut self, output: OutputId, outcome: &Outcome, _: &mut Context<'_>) {
@@ -294,9 +303,12 @@ pub fn read_response(stream: &mut TcpStream) -> std::io::Result<Response> {
                 return Ok(Response { status, headers, body });
             }
         }
-        match stream.read(&mut chunk)? {
-            0 => return Err(broken()),
-            bytes => text.extend_from_slice(&chunk[..bytes]),
+        match stream.read(&mut chunk) {
+            Ok(0) => return Err(broken()),
+            Ok(bytes) => text.extend_from_slice(&chunk[..bytes]),
+            // A thread that has made an io_uring is interrupted when that has news, whatever it is doing.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
