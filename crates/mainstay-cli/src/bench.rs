@@ -1,6 +1,6 @@
 //! `mainstay bench`: measures beside floors, in one run.
 
-use crate::verdict::Verdict;
+use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay_bench::journal::{JournalOptions, journal};
 use mainstay_bench::report::Report;
@@ -71,6 +71,11 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
             (step(&options, &mut say).context("the benchmark broke off")?, json)
         }
     };
+    if report.figures.is_empty() && report.tables.is_empty() {
+        let explanation =
+            "--only names no figure of this benchmark; run it without to see their names".to_owned();
+        return Err(UsageError { explanation }.into());
+    }
     print(&report, json);
     Ok(if report.holds() { Verdict::Clean } else { Verdict::Wrong })
 }

@@ -117,14 +117,19 @@ fn describe(record: &Record<'_>) -> Result<(Option<Prefix>, String), RecordError
 
 fn describe_delivery(delivery: &Delivery) -> String {
     match delivery {
-        Delivery::Request { identity, body } => format!("{} {}", describe_identity(identity), shown(body)),
+        Delivery::Request { identity, body, .. } => {
+            format!("{} {}", describe_identity(identity), shown(body))
+        }
         Delivery::Timer { timer } => format!("timer {timer}"),
         Delivery::Settled { output, outcome } => match outcome {
             Outcome::Delivered { status } => format!("output {output} delivered ({status})"),
             Outcome::Refused { status } => format!("output {output} refused ({status})"),
             Outcome::Abandoned => format!("output {output} abandoned"),
         },
-        Delivery::Registered => "a client is given a number".to_owned(),
+        Delivery::Registered { replaces: None } => "a client is given a number".to_owned(),
+        Delivery::Registered { replaces: Some(idle) } => {
+            format!("a client is given a number; {idle} was idle and is forgotten")
+        }
         Delivery::Resolved { output, resolution } => match resolution {
             Resolution::Delivered => format!("output {output}: taken as delivered"),
             Resolution::SendAgain => format!("output {output}: to be sent again"),

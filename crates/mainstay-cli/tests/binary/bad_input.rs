@@ -32,6 +32,7 @@ fn wrong_command_lines_are_refused_with_exit_code_2_and_a_word_on_what_is_wrong(
         (&["journal", "dump"], "<DIR>"),
         (&["journal", "dump", "x", "--from", "first"], "first"),
         (&["outputs"], "URL|DIR"),
+        (&["bench", "journal", "--quick", "--only", "no-such-figure"], "no figure"),
         (&["outputs", "resolve", "http://127.0.0.1:1", "7", "perhaps"], "perhaps"),
     ] {
         let said = run(&folder, arguments);
