@@ -186,19 +186,21 @@ fn at_most_once_is_in_doubt_until_a_person_decides() {
         let body = format!("{{\"resolution\":\"{resolution}\"}}");
         post(address, &format!("/outputs/{id}/resolve"), &[], body.as_bytes()).status
     };
-    assert_eq!(resolve(address, 1, "nonsense"), 400);
+    let outputs: serde_json::Value = get(address, "/outputs").json();
+    let ids: Vec<u64> = (0..2).map(|place| outputs["outputs"][place]["id"].as_u64().unwrap()).collect();
+    assert_eq!(resolve(address, ids[0], "nonsense"), 400);
     assert_eq!(resolve(address, 99, "delivered"), 404);
-    assert_eq!(resolve(address, 1, "delivered"), 200);
+    assert_eq!(resolve(address, ids[0], "delivered"), 200);
     running.stop().unwrap();
 
     let running = server(&directory).output(port()).start().unwrap();
     let address = running.address();
     assert_eq!(running.started().recovery.outputs_in_doubt, 1);
     assert_eq!(states(address), ["in-doubt"], "the doubt outlives a restart");
-    assert_eq!(resolve(address, 2, "send-again"), 200);
+    assert_eq!(resolve(address, ids[1], "send-again"), 200);
     until("an acknowledgement", || states(address).is_empty());
     assert_eq!(receiver.sendings(), [1, 2]);
-    assert_eq!(resolve(address, 2, "delivered"), 404);
+    assert_eq!(resolve(address, ids[1], "delivered"), 404);
 }
 
 /// A receiver that is down while the service is killed: every output arrives after all, each under one key.
