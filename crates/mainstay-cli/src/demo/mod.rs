@@ -36,7 +36,7 @@ use std::path::PathBuf;
   mainstay demo --kills 200 --seed 7         more kills, another order
   mainstay demo --level process              acknowledgements that survive kill -9 but not power loss
   mainstay demo --json | jq .lost            the figures for a program
-  mainstay demo --dir /tmp/look              keep everything; then: mainstay journal stat /tmp/look/ledger.mainstay
+  mainstay demo --dir look                   keep everything; then: mainstay journal stat look/ledger.mainstay
 
 Exit code 0 only when nothing is lost and nothing doubled.")]
 pub(crate) struct Demo {
