@@ -48,7 +48,8 @@ const TESTS: Step = cargo(
     &["test", "--release", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"],
 );
 const DOCUMENTATION: Step = Step {
-    environment: &[("RUSTDOCFLAGS", "--deny warnings")],
+    // The comments of flags are help texts as well, where `<name>` is a placeholder and needs no backticks.
+    environment: &[("RUSTDOCFLAGS", "--deny warnings --allow rustdoc::invalid-html-tags")],
     ..cargo("documentation", &["doc", "--release", "--workspace", "--no-deps", "--locked", "--quiet"])
 };
 
@@ -105,12 +106,20 @@ enum Verdict {
 /// Runs `steps` in the checkout at `root`; succeeds only if all of them do.
 #[must_use]
 pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
+    // Asked before any step: the step `tests` may build this program anew, and then it has no path any more.
+    let this = match std::env::current_exe() {
+        Ok(this) => this,
+        Err(error) => {
+            eprintln!("this program does not find itself: {error}");
+            return ExitCode::from(3);
+        }
+    };
     let mut skips = Skips::default();
     let mut reports = Vec::new();
     for step in steps {
         println!("\n=== {}", step.name);
         let start = Instant::now();
-        let verdict = perform(root, step, &mut skips);
+        let verdict = perform(root, &this, step, &mut skips);
         reports.push(Report { name: step.name, verdict, took: start.elapsed() });
     }
 
@@ -137,13 +146,8 @@ pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
     }
 }
 
-fn perform(root: &Path, step: &Step, skips: &mut Skips) -> Verdict {
-    let program = match step.program.path() {
-        Ok(program) => program,
-        Err(error) => {
-            return Verdict::NotStarted { reason: format!("this program does not find itself: {error}") };
-        }
-    };
+fn perform(root: &Path, this: &Path, step: &Step, skips: &mut Skips) -> Verdict {
+    let program = step.program.path(this);
     let child = Command::new(&program)
         .args(step.arguments)
         .envs(step.environment.iter().copied())
@@ -172,12 +176,13 @@ fn perform(root: &Path, step: &Step, skips: &mut Skips) -> Verdict {
 }
 
 impl Program {
-    fn path(self) -> std::io::Result<PathBuf> {
-        Ok(match self {
+    /// Where it is, given where this program is.
+    fn path(self, this: &Path) -> PathBuf {
+        match self {
             Self::Cargo => std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into(),
-            Self::Xtask => std::env::current_exe()?,
-            Self::Mainstay => std::env::current_exe()?.with_file_name("mainstay"),
-        })
+            Self::Xtask => this.to_owned(),
+            Self::Mainstay => this.with_file_name("mainstay"),
+        }
     }
 }
 
