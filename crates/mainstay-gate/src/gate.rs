@@ -202,8 +202,10 @@ mod tests {
     fn what_is_met_already_passes() {
         let mut gate = Gate::default();
         gate.advance(Mark::Durable, 10, &mut Vec::new());
-        assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 10))).map(|held| held.what), Some(1));
-        assert_eq!(gate.hold(held(2, After::NOTHING)).map(|held| held.what), Some(2));
+        let durable = held(1, After::mark(Mark::Durable, 10));
+        assert_eq!(gate.hold(durable.clone()), Hold::Passed(durable));
+        let free = held(2, After::NOTHING);
+        assert_eq!(gate.hold(free.clone()), Hold::Passed(free));
     }
 
     #[test]
