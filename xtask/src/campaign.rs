@@ -189,7 +189,8 @@ impl Program {
 /// Collects what tests skipped from their output.
 ///
 /// A test that cannot run here prints a line `skipped: WHAT: WHY` and passes, or is ignored with a reason. The test
-/// harness shows output of passed tests only in a section of its own, of which nothing else is let through.
+/// harness shows output of passed tests only in a section of its own, of which nothing else is let through. What is ignored
+/// as `not a test: …` (a program that tests start) is no skip.
 #[derive(Debug, Default)]
 struct Skips {
     in_successes: bool,
@@ -205,6 +206,7 @@ impl Skips {
             self.add(what.trim());
         } else if let Some(ignored) = line.strip_prefix("test ")
             && let Some((name, reason)) = ignored.split_once(" ... ignored")
+            && !reason.contains("not a test: ")
         {
             self.add(&format!("{name}{}", reason.replacen(',', ":", 1)));
         }
@@ -236,6 +238,7 @@ running 3 tests
 test a ... ok
 test b ... ignored, needs root
 test c ... FAILED
+test d ... ignored, not a test: started by b
 
 successes:
 

@@ -16,7 +16,7 @@ use support::{
 };
 
 #[test]
-#[ignore = "the service that other tests start and kill"]
+#[ignore = "not a test: the service that other tests start and kill"]
 fn child() {
     support::run_child();
 }
