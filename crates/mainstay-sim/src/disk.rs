@@ -8,6 +8,7 @@ use crate::random::Random;
 use mainstay_journal::format::RING_FILE;
 use mainstay_journal::storage::{Failure, FileEntry, Operation, Storage, StorageError};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -52,10 +53,22 @@ pub struct Counts {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    live: Vec<u8>,
-    durable: Vec<u8>,
+    /// Shared between copies of a disk until one of them writes: images of large files are made by the hundred.
+    live: Rc<Vec<u8>>,
+    durable: Rc<Vec<u8>>,
     /// Sectors that were written since their last sync, and what they held in between (the live version excepted).
     dirty: BTreeMap<u64, Vec<Vec<u8>>>,
+}
+
+/// What becomes of what was not synced when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsynced {
+    /// All of it is gone.
+    Lost,
+    /// All of it is there.
+    Kept,
+    /// Each sector, and each change of a name, for itself.
+    Mixed,
 }
 
 #[derive(Clone, Debug)]
@@ -94,10 +107,11 @@ impl File {
                 std::collections::btree_map::Entry::Occupied(mut versions) => versions.get_mut().push(before),
             }
         }
-        if self.live.len() < offset_live + bytes.len() {
-            self.live.resize(offset_live + bytes.len(), 0);
+        let live = Rc::make_mut(&mut self.live);
+        if live.len() < offset_live + bytes.len() {
+            live.resize(offset_live + bytes.len(), 0);
         }
-        self.live[offset_live..offset_live + bytes.len()].copy_from_slice(bytes);
+        live[offset_live..offset_live + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Past a sync by themselves: also takes along what else these sectors held.
@@ -110,13 +124,10 @@ impl File {
         for sector in offset / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
             self.dirty.remove(&sector);
             let content = Self::sector(&self.live, sector);
-            put_sector(&mut self.durable, sector, &content);
+            put_sector(Rc::make_mut(&mut self.durable), sector, &content);
         }
     }
 
-    fn is_in_sync(&self) -> bool {
-        self.dirty.is_empty() && self.live.len() == self.durable.len()
-    }
 }
 
 fn put_sector(bytes: &mut Vec<u8>, sector: u64, content: &[u8]) {
@@ -150,6 +161,11 @@ impl Disk {
     pub fn set_fuse(&mut self, points: Option<u64>) {
         self.fuse = points;
         self.crashed = false;
+    }
+
+    /// Draws from here on from another stream: for copies that are to meet different fates.
+    pub fn reseed(&mut self, random: Random) {
+        self.random = random;
     }
 
     /// One place where the machine may stop. Returns whether it has.
@@ -212,13 +228,13 @@ impl Disk {
     pub fn end_sync(&mut self, sync: &SyncBegun) {
         let file = &mut self.inodes[sync.inode];
         for (sector, content) in &sync.sectors {
-            put_sector(&mut file.durable, *sector, content);
+            put_sector(Rc::make_mut(&mut file.durable), *sector, content);
             if File::sector(&file.live, *sector) == *content {
                 file.dirty.remove(sector);
             }
         }
         if file.durable.len() < sync.bytes {
-            file.durable.resize(sync.bytes, 0);
+            Rc::make_mut(&mut file.durable).resize(sync.bytes, 0);
         }
     }
 
@@ -233,7 +249,7 @@ impl Disk {
         for (sector, _) in std::mem::take(&mut file.dirty) {
             if self.random.chance(300) {
                 let content = File::sector(&file.live, sector);
-                put_sector(&mut file.durable, sector, &content);
+                put_sector(Rc::make_mut(&mut file.durable), sector, &content);
             }
         }
     }
@@ -259,18 +275,32 @@ impl Disk {
     pub fn replace(&mut self, file: &str, bytes: Vec<u8>) {
         if let Some(&inode) = self.names.get(file) {
             let file = &mut self.inodes[inode];
-            file.live.clone_from(&bytes);
-            file.durable = bytes;
+            file.live = Rc::new(bytes);
+            file.durable = Rc::clone(&file.live);
             file.dirty.clear();
         }
     }
 
     /// The power goes: each unsynced sector keeps any version it had, each unsynced name likewise.
     pub fn cut_power(&mut self) {
+        let mood = match self.random.below(4) {
+            0 => Unsynced::Lost,
+            1 => Unsynced::Kept,
+            _ => Unsynced::Mixed,
+        };
+        self.cut_power_as(mood);
+    }
+
+    /// The same, with this fate of what is not synced.
+    pub fn cut_power_as(&mut self, unsynced: Unsynced) {
+        // Journaling file systems keep a prefix of the changes of names; POSIX promises less.
         let orderly = self.random.chance(667);
-        let kept_prefix = self.random.index(self.renamings.len() + 1);
+        let kept_prefix = match unsynced {
+            Unsynced::Lost if orderly => 0,
+            Unsynced::Kept if orderly => self.renamings.len(),
+            _ => self.random.index(self.renamings.len() + 1),
+        };
         for (place, renaming) in std::mem::take(&mut self.renamings).into_iter().enumerate() {
-            // Journaling file systems keep a prefix; POSIX promises less.
             let kept = if orderly { place < kept_prefix } else { self.random.coin() };
             if kept {
                 self.apply_durably(renaming);
@@ -279,29 +309,39 @@ impl Disk {
             }
         }
         self.names.clone_from(&self.durable_names);
-        let mood = self.random.below(4);
         for inode in 0..self.inodes.len() {
             let file = &mut self.inodes[inode];
-            if file.is_in_sync() && file.live == file.durable {
-                continue;
-            }
             for (sector, versions) in std::mem::take(&mut file.dirty) {
-                let keep = match mood {
-                    0 => false,
-                    1 => true,
-                    _ => self.random.coin(),
+                let keep = match unsynced {
+                    Unsynced::Lost => false,
+                    Unsynced::Kept => true,
+                    Unsynced::Mixed => self.random.coin(),
                 };
                 if !keep {
                     self.counts.sectors_lost += 1;
                     continue;
                 }
                 let content = match self.random.index(versions.len() + 2).checked_sub(2) {
-                    Some(version) => versions[version].clone(),
-                    None => File::sector(&file.live, sector),
+                    Some(version) if unsynced == Unsynced::Mixed => versions[version].clone(),
+                    _ => File::sector(&file.live, sector),
                 };
-                put_sector(&mut file.durable, sector, &content);
+                put_sector(Rc::make_mut(&mut file.durable), sector, &content);
             }
-            file.live.clone_from(&file.durable);
+            file.live = Rc::clone(&file.durable);
+        }
+    }
+
+    /// Begins a sync of names: it will cover this many changes.
+    #[must_use]
+    pub fn begin_sync_directory(&self) -> usize {
+        self.renamings.len()
+    }
+
+    /// Ends a sync of names that covers the first `changes` not covered yet.
+    pub fn end_sync_directory(&mut self, changes: usize) {
+        let changes = changes.min(self.renamings.len());
+        for renaming in self.renamings.drain(..changes).collect::<Vec<_>>() {
+            self.apply_durably(renaming);
         }
     }
 
@@ -380,7 +420,8 @@ impl Storage for Disk {
         };
         let zeroes = vec![0; usize::try_from(bytes).expect("files fit in memory")];
         let inode = self.inodes.len();
-        self.inodes.push(File { live: zeroes.clone(), durable: zeroes, dirty: BTreeMap::new() });
+        let zeroes = Rc::new(zeroes);
+        self.inodes.push(File { live: Rc::clone(&zeroes), durable: zeroes, dirty: BTreeMap::new() });
         self.names.insert(file.to_owned(), inode);
         self.renamings.push(Renaming::Set { name: file.to_owned(), inode });
         if stopped { Err(failed(Operation::Create, file, Failure::Crashed)) } else { Ok(()) }

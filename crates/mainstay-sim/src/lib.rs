@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod clients;
+pub mod cuts;
 pub mod disk;
 mod journal_world;
 mod ledger;
