@@ -129,11 +129,16 @@ fn place(evidence: &Evidence<'_>, findings: &mut Findings) -> BTreeMap<u64, Plac
                 findings.describe(format!("{name} has no answer"));
                 continue;
             };
+            if *status != 200 {
+                findings.lost += 1;
+                findings.describe(format!("{name} was refused with status {status}: {body}"));
+                continue;
+            }
             let receipt = match serde_json::from_str::<Receipt>(body) {
-                Ok(receipt) if *status == 200 => receipt,
-                _ => {
+                Ok(receipt) => receipt,
+                Err(_) => {
                     findings.answers_wrong += 1;
-                    findings.describe(format!("{name} was answered with status {status}: {body}"));
+                    findings.describe(format!("{name} was answered with what is no receipt: {body}"));
                     continue;
                 }
             };

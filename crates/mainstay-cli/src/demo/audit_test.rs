@@ -92,6 +92,15 @@ fn an_answer_that_never_came_is_lost() {
     assert!(!findings.kept());
 }
 
+#[test]
+fn a_request_that_is_refused_for_good_is_lost() {
+    let mut run = Run::faultless();
+    run.clients[1].pop();
+    let body = "no longer remembered".to_owned();
+    run.clients[1].push(Entry::Answered { number: 29, status: 410, body, replayed: false });
+    assert_eq!(run.audit().lost, 1);
+}
+
 /// The service acknowledged, crashed, forgot, and gave the same place to another request.
 #[test]
 fn a_place_given_twice_is_a_lost_request() {

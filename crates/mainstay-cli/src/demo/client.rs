@@ -9,6 +9,7 @@ use super::requests::{request, share};
 use super::run::{RunFolder, Settings};
 use anyhow::{Context, bail};
 use mainstay_client::client::Client;
+use mainstay_client::error::CallError;
 use mainstay_client::options::Options;
 use mainstay_client::thread::Thread;
 use serde::{Deserialize, Serialize};
@@ -67,7 +68,7 @@ enum Line {
 /// Makes all requests of client number `client` that have no answer yet.
 ///
 /// # Errors
-/// When a request has no answer within the deadline, or one that no client of the demo should get.
+/// When a request has no answer within the deadline.
 pub(crate) fn ask_all(folder: &RunFolder, client: usize) -> anyhow::Result<()> {
     let settings = folder.settings()?;
     let board = Board::open(&folder.board())?;
@@ -167,9 +168,19 @@ impl Line {
     fn ask(&mut self, body: &[u8], number: u64, asked_before: bool) -> anyhow::Result<Said> {
         match self {
             Self::Rust(thread) => {
-                let answer = if asked_before { thread.repeat_bytes(body) } else { thread.call_bytes(body) }
-                    .with_context(|| format!("request {number} of the Rust client has no answer"))?;
-                Ok(Said { status: answer.status, body: answer.body, replayed: answer.replayed })
+                let asked = if asked_before { thread.repeat_bytes(body) } else { thread.call_bytes(body) };
+                let refused = |status, why: String| Said { status, body: why.into_bytes(), replayed: false };
+                // A refusal that no client of the demo should get is evidence for the audit, not the end of the demo.
+                match asked {
+                    Ok(answer) => {
+                        Ok(Said { status: answer.status, body: answer.body, replayed: answer.replayed })
+                    }
+                    Err(error @ CallError::Evicted) => Ok(refused(410, error.to_string())),
+                    Err(error @ CallError::KeyReused) => Ok(refused(422, error.to_string())),
+                    Err(error @ CallError::Rejected { status, .. }) => Ok(refused(status, error.to_string())),
+                    Err(error) => Err(anyhow::Error::from(error)
+                        .context(format!("request {number} of the Rust client has no answer"))),
+                }
             }
             Self::Plain { agent, url, seed, client } => {
                 let key = format!("demo-{seed}-client-{client}-request-{number}");
@@ -193,11 +204,10 @@ fn ask_plainly(agent: &ureq::Agent, url: &str, key: &str, body: &[u8]) -> anyhow
         let problem = match sent {
             Ok((response, body)) => match response.status().as_u16() {
                 409 | 429 | 503 => format!("status {}", response.status()),
-                status @ 200..300 => {
+                status => {
                     let replayed = response.headers().get("Mainstay-Replayed").is_some();
                     return Ok(Said { status, body, replayed });
                 }
-                status => bail!("key {key} was answered with {status}: {}", String::from_utf8_lossy(&body)),
             },
             Err(error) => error.to_string(),
         };
