@@ -1,0 +1,73 @@
+//! Small campaigns: no violation, every seed the same twice, every broken rule noticed, no rare branch out of reach.
+
+use mainstay_sim::run::{SimMachine, SimOptions, SimReport, list, run, trace};
+use mainstay_types::rules::Rule;
+use std::ops::Range;
+
+fn campaign(machine: SimMachine, seeds: Range<u64>, twice: bool, broken: Option<Rule>) -> SimReport {
+    run(&SimOptions { machine, seeds, twice, broken }, &mut |_| {})
+}
+
+#[test]
+fn no_seed_violates_a_property_and_each_gives_the_same_trace_twice() {
+    for machine in SimMachine::ALL {
+        let report = campaign(machine, 0..150, true, None);
+        assert_eq!(report.first_violation, None);
+        assert_eq!((report.seeds, report.violations), (150, 0));
+        assert!(report.steps >= 150 * 500, "{} steps", report.steps);
+        assert!(report.crashes >= 150 * 3, "{} crashes", report.crashes);
+    }
+}
+
+#[test]
+fn the_report_does_not_depend_on_which_thread_ran_a_seed() {
+    let reports = [(); 2].map(|()| campaign(SimMachine::Process, 200..260, false, None));
+    assert_eq!(reports[0], reports[1]);
+}
+
+/// Rules that only the process can break, and those that the journal alone shows as well.
+#[test]
+fn every_broken_rule_is_noticed() {
+    for rule in Rule::ALL {
+        let report = campaign(SimMachine::Process, 0..1000, false, Some(rule));
+        let violation = report.first_violation.unwrap_or_else(|| panic!("{rule:?} is broken and nobody notices"));
+        let (lines, again) = trace(SimMachine::Process, violation.seed, Some(rule));
+        assert_eq!(again.as_ref(), Some(&violation), "the seed shows it again");
+        assert!(lines.len() > 1, "and the trace tells how");
+    }
+    for rule in [Rule::FailedSyncPoisons, Rule::StaleRecordRefused] {
+        let report = campaign(SimMachine::Journal, 0..1000, false, Some(rule));
+        assert!(report.violations > 0, "{rule:?} is broken and the journal alone does not show it");
+    }
+}
+
+#[test]
+fn no_branch_of_the_process_stays_out_of_reach() {
+    let report = campaign(SimMachine::Process, 0..1000, false, None);
+    assert_eq!(report.first_violation, None);
+    let never: Vec<_> = report.reached.iter().filter(|(_, times)| **times == 0).collect();
+    assert!(never.is_empty(), "never reached: {never:?}");
+}
+
+/// Each line of `seeds.txt`: machine, seed, what was found with it.
+#[test]
+fn seeds_that_found_something_once_pass() {
+    let kept = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in kept {
+        let mut words = line.split_whitespace();
+        let machine: SimMachine = words.next().expect("a machine").parse().expect("a known machine");
+        let seed: u64 = words.next().expect("a seed").parse().expect("a number");
+        let report = campaign(machine, seed..seed + 1, true, None);
+        assert_eq!(report.first_violation, None, "{line}");
+    }
+}
+
+#[test]
+fn everything_listed_has_a_name_and_a_source() {
+    let list = list();
+    let all = [&list.machines, &list.rules, &list.properties];
+    assert!(all.iter().all(|listed| !listed.is_empty()));
+    for listed in all.into_iter().flatten() {
+        assert!(!listed.name.is_empty() && !listed.source.is_empty(), "{listed:?}");
+    }
+}
