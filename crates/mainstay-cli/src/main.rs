@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod interval;
 mod journal;
 mod ledger;
 mod outputs;

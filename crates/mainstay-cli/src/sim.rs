@@ -1,32 +1,41 @@
 //! `mainstay sim`: the same machines under one made clock and one seed, with an oracle beside them.
 
+use crate::demo::service::process_config;
+use crate::interval::Interval;
+use crate::ledger::Ledger;
 use crate::verdict::{UsageError, Verdict};
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
+use mainstay_sim::cuts::{CutViolation, CutsOptions, cuts};
 use mainstay_sim::run::{
     SimList, SimListed, SimMachine, SimOptions, SimReport, list, run as simulate, trace,
 };
 use mainstay_types::rules::Rule;
 use std::io::IsTerminal;
-use std::ops::Range;
-use std::str::FromStr;
+use std::path::PathBuf;
 
 /// `mainstay sim`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   mainstay sim                                       1000 histories of a whole service
   mainstay sim --seeds 0..10000 --twice              each one twice: the traces must be the same
   mainstay sim --machine journal --seed 42 --trace   one history, step by step
   mainstay sim --break failed-sync-ignored           turn a safety rule off: the oracle must notice
   mainstay sim --list                                machines, rules and properties, each with its source
 
-Exit code 1 on a violation and only then.")]
+Exit code 1 on a violation and only then."
+)]
 pub(crate) struct Sim {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// What is simulated.
     #[arg(long, value_name = "NAME", default_value = "process")]
     machine: SimMachine,
     /// Which seeds: A..B is from A up to, but not, B.
     #[arg(long, value_name = "A..B", default_value = "0..1000", conflicts_with = "seed")]
-    seeds: Seeds,
+    seeds: Interval,
     /// One seed.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
@@ -47,19 +56,30 @@ pub(crate) struct Sim {
     json: bool,
 }
 
-/// Seeds, in order.
-#[derive(Clone, Debug)]
-struct Seeds(Range<u64>);
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Cut the power of a recorded demo wherever that could lose something, and run the real recovery on what is left.
+    #[command(after_help = "Example:
+  mainstay demo --record recording --requests 500 --kills 5 && mainstay sim cuts recording
 
-impl FromStr for Seeds {
-    type Err = UsageError;
+Every answer given at level disk before a cut must be given again after it. Exit code 1 when one is not.")]
+    Cuts(Cuts),
+}
 
-    fn from_str(given: &str) -> Result<Self, UsageError> {
-        let wrong = || UsageError { explanation: format!("`{given}` is no range of seeds such as 0..1000") };
-        let (from, to) = given.split_once("..").ok_or_else(wrong)?;
-        let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
-        if from < to { Ok(Self(from..to)) } else { Err(wrong()) }
-    }
+/// `mainstay sim cuts`.
+#[derive(Debug, clap::Args)]
+struct Cuts {
+    /// What `mainstay demo --record` has written, at level disk.
+    recording: PathBuf,
+    /// Points of the recording, at most.
+    #[arg(long, value_name = "N", default_value_t = CutsOptions::default().points_max)]
+    points: usize,
+    /// For the writes that are lost, reordered and torn by chance.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 fn rule(given: &str) -> Result<Rule, UsageError> {
@@ -74,6 +94,9 @@ fn rule(given: &str) -> Result<Rule, UsageError> {
 /// # Errors
 /// When the seeds cannot be.
 pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
+    if let Some(Command::Cuts(options)) = &sim.command {
+        return check_cuts(options);
+    }
     if sim.list {
         print_list(&list(), sim.json)?;
         return Ok(Verdict::Clean);
@@ -107,6 +130,35 @@ pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print_report(&report, sim.machine, sim.broken);
+    }
+    Ok(if report.violations == 0 { Verdict::Clean } else { Verdict::Wrong })
+}
+
+fn check_cuts(options: &Cuts) -> anyhow::Result<Verdict> {
+    let Cuts { recording, points, seed, json } = options;
+    let thoroughness = CutsOptions { points_max: *points, seed: *seed, ..CutsOptions::default() };
+    let fresh = || mainstay::server::handler(Ledger::default());
+    let report = cuts(recording, &thoroughness, &process_config(), fresh)
+        .with_context(|| format!("cannot read the recording {}", recording.display()))?;
+    if *json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!(
+            "{} entries, {} acknowledgements; power cut at {} points, {} images recovered, {} answers asked for again: \
+             {} violations",
+            report.entries,
+            report.acknowledgements,
+            report.points,
+            report.images,
+            report.asked,
+            report.violations
+        );
+        if let Some(CutViolation { entry, unsynced, what }) = &report.first_violation {
+            println!("\nVIOLATION behind entry {entry}, unsynced writes {unsynced}: {what}");
+        }
+    }
+    if report.acknowledgements == 0 {
+        bail!("the recording holds no acknowledgement at level disk: there was nothing to check");
     }
     Ok(if report.violations == 0 { Verdict::Clean } else { Verdict::Wrong })
 }

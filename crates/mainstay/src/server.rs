@@ -7,6 +7,7 @@ use mainstay_disk::disk::Backend;
 use mainstay_disk::open::{OpenDiskError, Options};
 use mainstay_disk::record::RecordOptions;
 use mainstay_process::config::{Config, Limits};
+use mainstay_process::handler::Handler;
 use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_runtime::port::OutputPort;
@@ -214,6 +215,12 @@ impl<S: Service> Server<S> {
         eprintln!("{}", welcome::<S>(running.started(), level, &directory));
         Ok(running.wait()?)
     }
+}
+
+/// A service as the process sees it, bytes in and bytes out: for those who drive a process themselves, such as the check of
+/// power cuts.
+pub fn handler<S: Service>(service: S) -> impl Handler + Send + 'static {
+    Typed(service)
 }
 
 /// The line that a service says at its start.

@@ -26,6 +26,7 @@ impl Run {
             receiver_once_port: 2,
             receiver_again_port: 3,
             record: None,
+            skip_syncs: None,
         };
         let mut run = Self {
             settings,

@@ -25,6 +25,7 @@ pub(crate) mod service;
 pub(crate) mod supervisor;
 pub(crate) mod top;
 
+use crate::interval::Interval;
 use crate::verdict::Verdict;
 use plan::Role;
 use std::path::PathBuf;
@@ -61,6 +62,9 @@ pub(crate) struct Demo {
     /// Record what the service does to its disk, for `mainstay sim cuts FILE`.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
+    /// Pretend to have made these syncs of each life, counted from its start: the check of power cuts must notice.
+    #[arg(long, value_name = "A..B", requires = "record", hide = true)]
+    pub(crate) skip_syncs: Option<Interval>,
     /// Print the figures as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -218,6 +218,7 @@ mod tests {
             receiver_once_port: 2,
             receiver_again_port: 3,
             record: None,
+            skip_syncs: None,
         };
         let kill = KillRecord {
             index: 0,

@@ -5,6 +5,7 @@ use crate::ledger::View;
 use anyhow::Context;
 use mainstay_types::level::Level;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// What all processes of a demo must agree on. Written once, before any of them starts.
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     pub(crate) receiver_again_port: u16,
     /// Where the service records what it does to its disk, for `mainstay sim cuts`.
     pub(crate) record: Option<PathBuf>,
+    /// Syncs that are recorded as if they had been made, and are not: the check of power cuts must notice.
+    pub(crate) skip_syncs: Option<Range<u64>>,
 }
 
 /// The folder.

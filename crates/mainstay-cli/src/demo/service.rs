@@ -7,6 +7,8 @@ use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
 use anyhow::Context;
 use mainstay::{Delivery, OutputPort, Server};
 use mainstay_disk::record::RecordOptions;
+use mainstay_process::config::Config;
+use mainstay_types::level::Level;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -34,24 +36,12 @@ pub(crate) fn serve(folder: &RunFolder) -> anyhow::Result<()> {
     mainstay::command_line::log_to_standard_error();
     let _alone = wait_for_predecessor(folder)?;
     let settings = folder.settings()?;
-    let receiver = |name, port| {
-        OutputPort::http(name, format!("http://127.0.0.1:{port}/"))
-            .http_settings(|settings| settings.concurrency = OUTPUTS_AT_A_TIME)
-    };
-    let mut server = Server::new(Ledger::default)
+    let mut server = server(settings.level, settings.receiver_once_port, settings.receiver_again_port)
         .dir(folder.service())
-        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, settings.service_port)))
-        .level(settings.level)
-        .pages(PAGES.0, PAGES.1)
-        .output(receiver(NOTIFY_ONCE, settings.receiver_once_port))
-        .output(receiver(NOTIFY_AGAIN, settings.receiver_again_port).delivery(Delivery::AtMostOnce))
-        .limits(|limits| {
-            limits.body_bytes_max = BODY_BYTES_MAX;
-            limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;
-            limits.checkpoint_interval = CHECKPOINT_INTERVAL;
-        });
+        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, settings.service_port)));
     if let Some(record) = &settings.record {
-        server = server.record(RecordOptions::new(record));
+        let skip_syncs = settings.skip_syncs.clone().unwrap_or(0..0);
+        server = server.record(RecordOptions { skip_syncs, ..RecordOptions::new(record) });
     }
     server.settings_mut().signals = true;
     let running = server.start().context("the ledger does not start")?;
@@ -64,6 +54,32 @@ pub(crate) fn serve(folder: &RunFolder) -> anyhow::Result<()> {
         outputs_again: started.recovery.outputs_again,
     })?;
     running.wait().context("the ledger ended")
+}
+
+/// What the process of the demo's service is told, for those who run it on what it recorded.
+#[must_use]
+pub(crate) fn process_config() -> Config {
+    let mut server = server(Level::Disk, 1, 1);
+    let settings = server.settings_mut();
+    let ports = settings.outputs.iter().map(OutputPort::declared).collect();
+    Config { ports, ..settings.process.clone() }
+}
+
+fn server(level: Level, receiver_once_port: u16, receiver_again_port: u16) -> Server<Ledger> {
+    let receiver = |name, port| {
+        OutputPort::http(name, format!("http://127.0.0.1:{port}/"))
+            .http_settings(|settings| settings.concurrency = OUTPUTS_AT_A_TIME)
+    };
+    Server::new(Ledger::default)
+        .level(level)
+        .pages(PAGES.0, PAGES.1)
+        .output(receiver(NOTIFY_ONCE, receiver_once_port))
+        .output(receiver(NOTIFY_AGAIN, receiver_again_port).delivery(Delivery::AtMostOnce))
+        .limits(|limits| {
+            limits.body_bytes_max = BODY_BYTES_MAX;
+            limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;
+            limits.checkpoint_interval = CHECKPOINT_INTERVAL;
+        })
 }
 
 /// Returns when no service of this demo runs any more.

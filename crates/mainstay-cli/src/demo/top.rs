@@ -99,6 +99,7 @@ fn settings(options: &Demo) -> anyhow::Result<Settings> {
         receiver_once_port,
         receiver_again_port,
         record,
+        skip_syncs: options.skip_syncs.clone().map(|syncs| syncs.0),
     })
 }
 

@@ -120,3 +120,28 @@ fn a_demo_killed_at_the_top_takes_all_its_processes_with_it() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn power_cuts_of_a_recorded_demo_lose_nothing_and_a_skipped_sync_is_noticed() {
+    let folder = Folder::new();
+    let demo = ["demo", "--requests", "200", "--kills", "2", "--json"];
+    let recorded = run(&folder, &[&demo[..], &["--record", "sound"]].concat());
+    assert_eq!(recorded.code, 0, "{}{}", recorded.out, recorded.err);
+    let said = run(&folder, &["sim", "cuts", "sound", "--points", "40", "--json"]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    let report = said.json();
+    assert_eq!(report["violations"], 0, "{report}");
+    assert!(report["asked"].as_u64() > Some(100), "{report}");
+
+    let recorded = run(&folder, &[&demo[..], &["--record", "skipping", "--skip-syncs", "20..60"]].concat());
+    assert_eq!(recorded.code, 0, "kill -9 alone does not show it: {}{}", recorded.out, recorded.err);
+    let said = run(&folder, &["sim", "cuts", "skipping", "--points", "200"]);
+    assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+    assert!(said.out.contains("VIOLATION"), "{}", said.out);
+
+    std::fs::write(folder.path("foreign"), "no recording").expect("a file can be written");
+    for (file, code) in [("foreign", 3), ("missing", 3)] {
+        let said = run(&folder, &["sim", "cuts", file]);
+        assert_eq!(said.code, code, "{file}: {}{}", said.out, said.err);
+    }
+}
