@@ -188,7 +188,9 @@ impl Replayed {
                     change => {
                         let point = matches!(
                             change,
-                            UnderWay::Sync(_) | UnderWay::SyncDirectory(_) | UnderWay::Write { durable: true, .. }
+                            UnderWay::Sync(_)
+                                | UnderWay::SyncDirectory(_)
+                                | UnderWay::Write { durable: true, .. }
                         );
                         self.happen(change);
                         point
@@ -348,8 +350,8 @@ fn check<H: Handler>(
         progress: None,
     };
     let mut effects = Vec::new();
-    let (mut process, recovery) =
-        Process::recover(start, &mut effects).map_err(|error| format!("recovery is refused: {error}"))?;
+    let (mut process, recovery) = Process::recover(start, &mut effects)
+        .map_err(|error| format!("recovery is refused: {error} ({error:?})"))?;
     let mut catalog = opened.catalog;
     for (number, acknowledged) in asked.iter().enumerate() {
         let token = ReplyToken(number as u64);

@@ -127,7 +127,6 @@ impl File {
             put_sector(Rc::make_mut(&mut self.durable), sector, &content);
         }
     }
-
 }
 
 fn put_sector(bytes: &mut Vec<u8>, sector: u64, content: &[u8]) {

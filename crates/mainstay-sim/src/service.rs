@@ -307,7 +307,11 @@ impl World {
                 Effect::Reply { token, reply } => self.reply(token, reply)?,
                 Effect::Output(output) => {
                     let life = self.life.as_ref().expect("effects are performed for a living service");
-                    self.oracle.sent(Scene { disk: &self.disk, catalog: &life.catalog }, &output, &mut self.reached)?;
+                    self.oracle.sent(
+                        Scene { disk: &self.disk, catalog: &life.catalog },
+                        &output,
+                        &mut self.reached,
+                    )?;
                     self.let_out(output);
                 }
                 Effect::SaveCheckpoint { lsn } => self.save_checkpoint(lsn),

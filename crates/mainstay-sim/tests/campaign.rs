@@ -30,7 +30,8 @@ fn the_report_does_not_depend_on_which_thread_ran_a_seed() {
 fn every_broken_rule_is_noticed() {
     for rule in Rule::ALL {
         let report = campaign(SimMachine::Process, 0..1000, false, Some(rule));
-        let violation = report.first_violation.unwrap_or_else(|| panic!("{rule:?} is broken and nobody notices"));
+        let violation =
+            report.first_violation.unwrap_or_else(|| panic!("{rule:?} is broken and nobody notices"));
         let (lines, again) = trace(SimMachine::Process, violation.seed, Some(rule));
         assert_eq!(again.as_ref(), Some(&violation), "the seed shows it again");
         assert!(lines.len() > 1, "and the trace tells how");
