@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use support::{Command, Served, Surroundings, call, get, post, server, until, view};
 
 #[test]
-#[ignore = "the service that other tests start and kill"]
+#[ignore = "not a test: the service that other tests start and kill"]
 fn child() {
     support::run_child();
 }
