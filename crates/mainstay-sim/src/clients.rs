@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Repeats what is long answered, under the same body or another one.
-    fn misbehave(&mut self, random: &mut Random, calls: &[Call]) -> Turn {
+    fn misbehave(&self, random: &mut Random, calls: &[Call]) -> Turn {
         let recent = self.past.len().min(8);
         let old = self.past[self.past.len() - 1 - random.index(recent)];
         if random.chance(600) {

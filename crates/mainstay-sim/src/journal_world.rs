@@ -259,7 +259,7 @@ impl JournalWorld {
                 }
                 58 => journal.retry(&mut effects),
                 59 if self.random.chance(300) => self.ring_images.push(journal.memory().image()),
-                _ => self.complete_one(&mut running, &mut effects)?,
+                _ => self.complete_one(&mut running, &mut effects),
             }
             for effect in effects.drain(..) {
                 self.trace.line(self.steps, format_args!("{effect:?}"));
@@ -338,13 +338,9 @@ impl JournalWorld {
         Ok(())
     }
 
-    fn complete_one(
-        &mut self,
-        running: &mut Running,
-        effects: &mut Vec<DiskEffect>,
-    ) -> Result<(), Violation> {
+    fn complete_one(&mut self, running: &mut Running, effects: &mut Vec<DiskEffect>) {
         if running.under_way.is_empty() {
-            return Ok(());
+            return;
         }
         // Duties are done in order, by one thread; the rest completes in any order.
         let mut place = self.random.index(running.under_way.len());
@@ -403,7 +399,6 @@ impl JournalWorld {
         if !self.disk.crashed() {
             running.journal.step(event, effects);
         }
-        Ok(())
     }
 
     fn leave_undone(&mut self, under_way: UnderWay) {

@@ -29,6 +29,7 @@ pub(crate) struct Entry {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every entry is a delivery")]
 pub(crate) enum Content {
     Delivery {
         prefix: Prefix,

@@ -177,7 +177,7 @@ impl World {
         let said = if ask {
             self.reached.hit(if had { Reach::AskedHas } else { Reach::AskedHasNot });
             if had { Said::Took } else { Said::HasNot }
-        } else if xxh3_64(key.as_bytes()) % 12 == 0 {
+        } else if xxh3_64(key.as_bytes()).is_multiple_of(12) {
             self.reached.hit(Reach::OutputRefused);
             Said::Refused
         } else if guarantee == Delivery::Deduplicated && had {

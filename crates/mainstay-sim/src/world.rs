@@ -318,7 +318,7 @@ impl World {
         Violation::new(Property::Progress, what)
     }
 
-    fn check_the_end(&mut self) -> Result<(), Violation> {
+    fn check_the_end(&self) -> Result<(), Violation> {
         let life = self.life.as_ref().expect("all is done only while the service runs");
         self.oracle.compare(&life.process)
     }
@@ -358,7 +358,7 @@ impl World {
                 self.reach_receiver(life, flight, ask)?;
             }
             Happening::FromReceiver { life, output, said } if self.lives(life) => {
-                self.receiver_said(output, said)?
+                self.receiver_said(output, said)?;
             }
             Happening::OutputTimeout { life, output, attempt } if self.lives(life) => {
                 self.output_timeout(output, attempt)?;
