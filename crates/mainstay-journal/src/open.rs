@@ -2,9 +2,9 @@
 
 use crate::catalog::{Catalog, remove_if_there, write_superblock_copies};
 use crate::format::{
-    Forgiven, Life, LifeReason, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_FILE, RecordHeader, SUPERBLOCK_FILE,
-    SUPERBLOCK_FILE_BYTES, SUPERBLOCK_UNFINISHED_FILE, Seed, Superblock, close_record, record_bytes,
-    segment_file_name, segment_file_slot,
+    Forgiven, Life, LifeReason, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_FILE, RecordHeader,
+    SUPERBLOCK_FILE, SUPERBLOCK_FILE_BYTES, SUPERBLOCK_UNFINISHED_FILE, Seed, Superblock, close_record,
+    record_bytes, segment_file_name, segment_file_slot,
 };
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::journal::Resume;
@@ -209,7 +209,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
     let padded = pad_short_tail(&survey, &mut walked);
-    let mut catalog = catalog_of(storage, &survey, &walked, options)?;
+    let mut catalog = catalog_of(storage, &survey, &walked, options, created)?;
     if padded {
         bury_next_page(storage, &survey, &walked, &catalog)?;
     }
@@ -385,6 +385,7 @@ fn catalog_of(
     survey: &Survey,
     walked: &Walked,
     options: &OpenOptions,
+    created: bool,
 ) -> Result<Catalog, StorageError> {
     let geometry = survey.geometry();
     let full = geometry.segment_file_bytes();
@@ -431,7 +432,7 @@ fn catalog_of(
             result => result?,
         }
     }
-    if !walked.sealed {
+    if !walked.sealed && !created {
         // The last life may have been killed while it made a segment ready: what shows here, header and name, may be in
         // the page cache alone, or not even on its way to the disk if a sync failed.
         let doubtful = geometry.segment_of(walked.watermark.min(walked.end));
