@@ -78,9 +78,15 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Learns that `mark` has reached `value` and appends all that may leave now to `released`. A value below the
-    /// published one changes nothing.
-    pub fn advance(&mut self, mark: Mark, value: u64, released: &mut Vec<Held<T>>) {
+    /// Learns that `mark` has reached `value`: appends all that may leave now to `released`, and to `discarded` what now waits for a
+    /// mark that can never advance. A value below the published one changes nothing.
+    pub fn advance(
+        &mut self,
+        mark: Mark,
+        value: u64,
+        released: &mut Vec<Held<T>>,
+        discarded: &mut Vec<Held<T>>,
+    ) {
         if value <= self.published[mark.index()] {
             return;
         }
@@ -92,7 +98,10 @@ impl<T> Gate<T> {
                     self.stats.released += 1;
                     released.push(first.held);
                 }
-                Some((next, _)) if self.never[next.index()] => self.stats.discarded += 1,
+                Some((next, _)) if self.never[next.index()] => {
+                    self.stats.discarded += 1;
+                    discarded.push(first.held);
+                }
                 Some((next, value)) => self.enqueue(next, value, first.held),
             }
         }
@@ -191,17 +200,17 @@ mod tests {
         let mut gate = Gate::default();
         let mut out = Vec::new();
         assert_eq!(gate.hold(held(1, After::mark(Mark::Durable, 10))), Hold::Waiting);
-        gate.advance(Mark::Durable, 9, &mut out);
+        gate.advance(Mark::Durable, 9, &mut out, &mut Vec::new());
         assert!(out.is_empty());
-        gate.advance(Mark::Durable, 10, &mut out);
-        gate.advance(Mark::Durable, 11, &mut out);
+        gate.advance(Mark::Durable, 10, &mut out, &mut Vec::new());
+        gate.advance(Mark::Durable, 11, &mut out, &mut Vec::new());
         assert_eq!(names(&out), [1]);
     }
 
     #[test]
     fn what_is_met_already_passes() {
         let mut gate = Gate::default();
-        gate.advance(Mark::Durable, 10, &mut Vec::new());
+        gate.advance(Mark::Durable, 10, &mut Vec::new(), &mut Vec::new());
         let durable = held(1, After::mark(Mark::Durable, 10));
         assert_eq!(gate.hold(durable.clone()), Hold::Passed(durable));
         let free = held(2, After::NOTHING);
@@ -217,9 +226,9 @@ mod tests {
                 gate.hold(held(1, After::mark(Mark::Durable, 5).and(Mark::Appended, 5))),
                 Hold::Waiting
             );
-            gate.advance(marks[0], 5, &mut out);
+            gate.advance(marks[0], 5, &mut out, &mut Vec::new());
             assert!(out.is_empty());
-            gate.advance(marks[1], 5, &mut out);
+            gate.advance(marks[1], 5, &mut out, &mut Vec::new());
             assert_eq!(names(&out), [1]);
         }
     }
@@ -232,7 +241,7 @@ mod tests {
             assert_eq!(gate.hold(held(what, After::mark(Mark::Durable, value))), Hold::Waiting);
         }
         assert_eq!(gate.wanted(Mark::Durable), Some(20));
-        gate.advance(Mark::Durable, 30, &mut out);
+        gate.advance(Mark::Durable, 30, &mut out, &mut Vec::new());
         assert_eq!(names(&out), [2, 4, 1, 3]);
     }
 
@@ -249,6 +258,18 @@ mod tests {
     }
 
     #[test]
+    fn what_moves_on_to_a_dead_mark_is_given_back() {
+        let mut gate = Gate::default();
+        let (mut out, mut discarded) = (Vec::new(), Vec::new());
+        let both = held(1, After::mark(Mark::Appended, 5).and(Mark::Durable, 5));
+        assert_eq!(gate.hold(both), Hold::Waiting);
+        gate.never(Mark::Durable, &mut discarded);
+        gate.advance(Mark::Appended, 5, &mut out, &mut discarded);
+        assert!(out.is_empty());
+        assert_eq!(names(&discarded), [1]);
+    }
+
+    #[test]
     fn a_rolled_back_delivery_takes_its_effects_along() {
         let mut gate = Gate::default();
         let mut out = Vec::new();
@@ -256,7 +277,7 @@ mod tests {
             assert_eq!(gate.hold(held(what, After::mark(Mark::Durable, u64::from(what)))), Hold::Waiting);
         }
         gate.roll_back(|origin| origin.delivery > DeliveryIndex(2));
-        gate.advance(Mark::Durable, 9, &mut out);
+        gate.advance(Mark::Durable, 9, &mut out, &mut Vec::new());
         assert_eq!(names(&out), [1, 2]);
     }
 }

@@ -215,8 +215,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn publish(&mut self, out: &mut Vec<Effect>) {
         let mut released = std::mem::take(&mut self.scratch.released);
-        self.gate.advance(Mark::Appended, self.journal.end().0, &mut released);
-        self.gate.advance(Mark::Durable, self.journal.durable().0, &mut released);
+        let mut discarded = Vec::new();
+        self.gate.advance(Mark::Appended, self.journal.end().0, &mut released, &mut discarded);
+        self.gate.advance(Mark::Durable, self.journal.durable().0, &mut released, &mut discarded);
+        for held in discarded {
+            refuse_poisoned(held.what, out);
+        }
         for held in released.drain(..) {
             self.release(held.what, out);
         }

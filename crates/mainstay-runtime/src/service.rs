@@ -360,26 +360,20 @@ impl<H: Handler + Send + 'static> Life<H> {
     }
 }
 
-/// Opens the directory. A lock whose holder is gone, or is this very process, is about to be released: a checkpoint's child
-/// forked a moment ago has not closed its copy yet.
+/// Opens the directory. A lock held in the name of this very process is about to be released: a checkpoint's child forked a
+/// moment ago has not closed its copy yet.
 fn open(settings: &Settings) -> Result<OpenDisk, OpenDiskError> {
     let deadline = Instant::now() + LOCK_RELEASE_MAX;
     loop {
         match mainstay_disk::open::open(&settings.directory, &settings.disk) {
             Err(OpenDiskError::Lock(LockError::Held { holder, .. }))
-                if Instant::now() < deadline && holder.pid.is_none_or(about_to_release) =>
+                if Instant::now() < deadline && holder.pid.is_none_or(|pid| pid == std::process::id()) =>
             {
                 std::thread::sleep(LOCK_PAUSE);
             }
             opened => return opened,
         }
     }
-}
-
-fn about_to_release(holder: u32) -> bool {
-    // SAFETY: signal 0 only asks whether the process exists.
-    let gone = unsafe { libc::kill(holder.cast_signed(), 0) } != 0;
-    gone || holder == std::process::id()
 }
 
 fn say_panicked(abandoned: &Abandoned) {

@@ -55,7 +55,8 @@ impl Default for Ingress {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT_DEFAULT)),
             connections_max: 1024,
             requests_in_flight_max: 4096,
-            head_timeout: Duration::from_secs(60),
+            // As long as the body's: a body's timer that is due before all others would wake a thread for every request.
+            head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             threads: 0,
         }

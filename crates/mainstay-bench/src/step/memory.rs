@@ -3,12 +3,15 @@
 use super::{Setting, StepError};
 use crate::report::{Bound, Report, Table, Target, number};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Highest resident memory of an idle service beyond its ring, in megabytes.
 const MEGABYTES_MAX: f64 = 20.0;
+
+/// How long a service may take to begin to listen.
+const START_MAX: Duration = Duration::from_secs(10);
 
 /// Ends with this scope whatever happens in it.
 struct Serving(Child);
@@ -22,18 +25,23 @@ impl Drop for Serving {
 
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), StepError> {
     let Some(program) = setting.serve else { return Ok(()) };
+    let port_file = setting.directory.join("idle.port");
     let child = Command::new(program)
         .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
         .arg(setting.directory.join("idle"))
+        .arg("--port-file")
+        .arg(&port_file)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
     let mut serving = Serving(child);
-    let stdout = serving.0.stdout.take().expect("it was piped");
-    let mut line = String::new();
-    if BufReader::new(stdout).read_line(&mut line)? == 0 {
-        return Err(StepError::Serve { program: program.to_owned() });
+    let deadline = Instant::now() + START_MAX;
+    while !port_file.exists() {
+        if serving.0.try_wait()?.is_some() || Instant::now() > deadline {
+            return Err(StepError::Serve { program: program.to_owned() });
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     let (resident, ring) = resident_bytes(&Path::new("/proc").join(serving.0.id().to_string()))?;
     let beyond = (resident - ring) as f64 / 1e6;

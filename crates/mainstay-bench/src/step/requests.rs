@@ -1,7 +1,7 @@
 //! Requests at 1 and at 64 clients: bare echo, each level, each policy; the bare sync in the same rounds.
 
 use super::load::{self, BODY_BYTES};
-use super::services::{bare_echo, serve};
+use super::services::{bare_echo, serve, synced_echo};
 use super::{Setting, StepError};
 use crate::floor::{DurableWrite, FloorFile};
 use crate::machine::Meter;
@@ -57,6 +57,12 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let floor = |name: &str, method| {
         FloorFile::create(&setting.directory.join(name), method, 64 << 20, FLOOR_WRITE_BYTES)
     };
+    let synced = synced_echo(floor("step-synced", DurableWrite::DirectDsync)?, FLOOR_WRITE_BYTES)?;
+    servers.push(Server {
+        name: "bare axum echo + one plain sync".to_owned(),
+        level: Some(Level::Disk),
+        address: synced.address,
+    });
     let mut floors =
         [floor("step-fdatasync", DurableWrite::Fdatasync)?, floor("step-direct", DurableWrite::DirectDsync)?];
     for clients in [1, 64] {

@@ -1,8 +1,10 @@
 //! What is measured: a bare echo on axum, and services at each level and policy with a handler that echoes as well.
 
 use super::StepError;
+use crate::floor::FloorFile;
 use axum::Router;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use axum::routing::post;
 use mainstay_disk::open::Options;
 use mainstay_journal::options::OpenOptions;
@@ -16,6 +18,7 @@ use mainstay_types::rules::Rules;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -93,21 +96,39 @@ pub(super) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
     Ok(start(settings, service)?)
 }
 
-/// An echo with nothing behind it, on as many threads as a service has.
+/// An echo with no service behind it, on as many threads as a service has.
 #[derive(Debug)]
 pub(super) struct BareEcho {
     pub(super) address: SocketAddr,
     _runtime: Runtime,
 }
 
+/// An echo with nothing behind it at all.
 pub(super) fn bare_echo() -> Result<BareEcho, StepError> {
+    echo(Router::new().route("/call", post(|body: Bytes| async move { body })))
+}
+
+/// An echo that makes `bytes` durable with one plain write before it answers, one request at a time: what HTTP and a sync
+/// cost together when there is nothing in between.
+pub(super) fn synced_echo(file: FloorFile, bytes: usize) -> Result<BareEcho, StepError> {
+    let file = Arc::new(Mutex::new(file));
+    let handle = move |body: Bytes| {
+        let file = Arc::clone(&file);
+        async move {
+            let written = file.lock().unwrap_or_else(PoisonError::into_inner).write(bytes);
+            written.map(|()| body).map_err(|_| StatusCode::INSUFFICIENT_STORAGE)
+        }
+    };
+    echo(Router::new().route("/call", post(handle)))
+}
+
+fn echo(router: Router) -> Result<BareEcho, StepError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1))
         .enable_all()
         .build()?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let address = listener.local_addr()?;
-    let router = Router::new().route("/call", post(|body: Bytes| async move { body }));
     runtime.spawn(async move { axum::serve(listener, router).await });
     Ok(BareEcho { address, _runtime: runtime })
 }
