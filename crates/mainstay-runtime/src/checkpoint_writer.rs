@@ -214,11 +214,21 @@ fn readable(descriptor: RawFd, deadline: Instant) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
+    /// Held by every test that forks: a child has copies of all descriptors of this process until it has detached, those of
+    /// the test beside it too.
+    static FORKING: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        FORKING.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn the_child_writes_the_state_of_the_fork() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("saved");
         let mut state = b"as of the fork".to_vec();
@@ -235,6 +245,7 @@ mod tests {
 
     #[test]
     fn a_child_that_fails_or_hangs_is_reported_and_gone() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("saved");
         let failing = CheckpointWriter::fork(&path, |_| Err(io::Error::other("no"))).unwrap();
@@ -253,6 +264,7 @@ mod tests {
 
     #[test]
     fn the_child_keeps_no_lock_of_its_parent() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let lock = folder.path().join("lock");
         let held = File::create(&lock).unwrap();
