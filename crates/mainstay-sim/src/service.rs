@@ -349,7 +349,7 @@ impl World {
             .life
             .as_ref()
             .is_some_and(|life| matches!(life.process.journal().health(), Health::Poisoned { .. }));
-        if poisoned && self.random.chance(300) {
+        if poisoned && (self.ending || self.random.chance(300)) {
             self.reached.hit(Reach::Poisoned);
             self.die();
             self.after_up_to(5 * MILLISECOND, Happening::Start);

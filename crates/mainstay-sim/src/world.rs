@@ -41,6 +41,9 @@ pub(crate) const MILLISECOND: u64 = 1_000_000;
 const STEPS_MIN: u64 = 500;
 /// Crashes of a run before faults end.
 const CRASHES_MIN: u64 = 3;
+/// Happenings of a whole history, those that are no step of the process included; a healthy one has some ten thousand.
+const HAPPENINGS_MAX: u64 = 500_000;
+
 /// Steps within which everything must come to its end once faults have ended.
 const ENDING_STEPS_MAX: u64 = 20_000;
 /// The wall clock at the beginning.
@@ -260,19 +263,25 @@ impl World {
 
     fn go_on(&mut self) -> Result<(), Violation> {
         let mut ending_since = 0;
+        let mut happenings = 0_u64;
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             self.now_ns = at;
+            happenings += 1;
+            if happenings > HAPPENINGS_MAX {
+                return Err(self.no_progress());
+            }
             self.happen(happening)?;
             if !self.ending && self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN {
                 self.end_faults();
                 ending_since = self.steps;
             }
+            if self.ending && self.steps - ending_since > ENDING_STEPS_MAX {
+                return Err(self.no_progress());
+            }
             if self.ending && !self.sealed_for_good {
-                if self.steps - ending_since > ENDING_STEPS_MAX {
-                    return Err(self.no_progress());
-                }
                 if self.all_done() {
                     self.sealed_for_good = true;
+                    ending_since = self.steps;
                     self.check_the_end()?;
                     let life = self.lives;
                     self.after(0, Happening::Ask { life, stop: true });
