@@ -116,11 +116,10 @@ impl Context<'_> {
     /// # Panics
     /// When no port of that name was declared: a bug in the service, treated as any panic of the handler.
     pub fn send(&mut self, port: &str, body: impl Into<Vec<u8>>) -> OutputId {
-        let index = self
-            .ports
-            .iter()
-            .position(|declared| declared.name == port)
-            .unwrap_or_else(|| panic!("the service sends to port `{port}`, which it never declared"));
+        let index = self.ports.iter().position(|declared| declared.name == port).unwrap_or_else(|| {
+            let declared: Vec<_> = self.ports.iter().map(|declared| declared.name.as_str()).collect();
+            panic!("the service sends to port `{port}`, which it never declared; declared are {declared:?}")
+        });
         let id = self.asked.next_output;
         self.asked.next_output = id.next();
         self.asked.outputs.push((id, PortIndex(index), body.into()));

@@ -278,14 +278,12 @@ impl World {
             if self.ending && self.steps - ending_since > ENDING_STEPS_MAX {
                 return Err(self.no_progress());
             }
-            if self.ending && !self.sealed_for_good {
-                if self.all_done() {
-                    self.sealed_for_good = true;
-                    ending_since = self.steps;
-                    self.check_the_end()?;
-                    let life = self.lives;
-                    self.after(0, Happening::Ask { life, stop: true });
-                }
+            if self.ending && !self.sealed_for_good && self.all_done() {
+                self.sealed_for_good = true;
+                ending_since = self.steps;
+                self.check_the_end()?;
+                let life = self.lives;
+                self.after(0, Happening::Ask { life, stop: true });
             }
             if self.sealed_for_good && self.life.is_none() {
                 return self.check_the_seal();
