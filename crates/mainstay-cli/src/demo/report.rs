@@ -13,8 +13,6 @@ use std::time::Duration;
 pub(crate) struct Report {
     /// What everything random was drawn from.
     pub(crate) seed: u64,
-    /// Requests made, all clients together.
-    pub(crate) requests: u64,
     /// Processes killed with SIGKILL.
     pub(crate) kills: u64,
     /// Those that hit the service between taking the lock of its directory and being ready.
@@ -70,7 +68,6 @@ impl Report {
         times.sort_by(f64::total_cmp);
         Self {
             seed: settings.seed,
-            requests: findings.requests,
             kills: kills.len() as u64,
             kills_in_recovery: count(&|kill| kill.recovering),
             kills_in_checkpoint: count(&|kill| kill.checkpointing),
@@ -106,7 +103,7 @@ impl Report {
         let mut row = |name: &str, value: String, note: String| add_row(&mut text, name, &value, &note);
         row(
             "requests",
-            self.requests.to_string(),
+            self.findings.requests.to_string(),
             format!("by {CLIENTS} client processes in {:.1} s", self.seconds),
         );
         row(
@@ -260,6 +257,8 @@ mod tests {
             "level",
         ] {
             assert!(json.get(name).is_some(), "`{name}` is missing");
+            let text = serde_json::to_string(&report).expect("plain data");
+            assert_eq!(text.matches(&format!("\"{name}\":")).count(), 1, "`{name}` is there once");
         }
         assert_eq!(json["level"], "disk");
     }
