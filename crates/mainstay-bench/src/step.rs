@@ -1,5 +1,6 @@
 //! `mainstay bench step`: a durable request through HTTP, handler and back, beside a bare echo and the bare sync.
 
+mod checkpoint;
 mod load;
 mod memory;
 mod requests;
@@ -11,6 +12,7 @@ use crate::report::Report;
 use crate::scratch::Scratch;
 use mainstay_disk::open::OpenDiskError;
 use mainstay_process::recover::RecoverError;
+use mainstay_runtime::checkpoint_writer::SaveError;
 use mainstay_runtime::service::{EndError, StartError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,9 @@ pub enum StepError {
     /// A journal could not be opened.
     #[error(transparent)]
     Open(#[from] OpenDiskError),
+    /// A checkpoint could not be written.
+    #[error(transparent)]
+    Checkpoint(#[from] SaveError),
     /// A process could not be recovered.
     #[error(transparent)]
     Recover(#[from] RecoverError),
@@ -97,8 +102,12 @@ pub fn step(options: &StepOptions, progress: &mut dyn FnMut(&str)) -> Result<Rep
     };
     let setting =
         Setting { directory: scratch.path(), quick: options.quick, serve: options.serve.as_deref() };
-    let figures: [(&str, Measure); 3] =
-        [("requests", requests::measure), ("restart", restart::measure), ("memory", memory::measure)];
+    let figures: [(&str, Measure); 4] = [
+        ("requests", requests::measure),
+        ("checkpoint", checkpoint::measure),
+        ("restart", restart::measure),
+        ("memory", memory::measure),
+    ];
     for (name, measure) in figures {
         if name.contains(&options.only) {
             progress(name);
