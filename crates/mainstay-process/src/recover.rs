@@ -33,8 +33,8 @@ use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Bytes of a request's record that are not its body, at most: prefix, identity tag and the longest key.
-const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255;
+/// Bytes of a request's record that are not its body, at most: prefix, identity tag, the longest key and when it expires.
+const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255 + 8;
 
 impl From<SettleError> for RecoverError {
     fn from(error: SettleError) -> Self {

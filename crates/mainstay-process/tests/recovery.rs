@@ -137,6 +137,22 @@ fn a_body_limit_that_no_page_holds_is_refused_at_start() {
 }
 
 #[test]
+fn the_largest_body_that_is_accepted_fits_a_page_with_the_longest_key() {
+    let with = |body_bytes_max| Config { limits: Limits { body_bytes_max, ..config().limits }, ..config() };
+    let storage = mainstay_journal::memory_storage::MemoryStorage::default;
+    let (body_bytes_max, mut world) = (0..4096)
+        .rev()
+        .find_map(|bytes| Some((bytes, World::open(storage(), with(bytes), Memo::default()).ok()?)))
+        .expect("some limit fits");
+    world.settle();
+    world.request(1, key(&"k".repeat(255)), &"x".repeat(body_bytes_max));
+    world.settle();
+    world.request(2, key(&"l".repeat(255)), &"y".repeat(body_bytes_max));
+    world.settle();
+    assert!(world.answer(2).0.starts_with("2:yyy"));
+}
+
+#[test]
 fn a_panic_gives_the_process_up_and_leaves_no_answer() {
     let mut world = World::new(config());
     world.say(1, "a");
