@@ -14,6 +14,7 @@ use mainstay_journal::journal::{AppendError, Appended, Health};
 use mainstay_journal::memory::PageMemory;
 use mainstay_types::id::{ClientId, Lsn, OutputId};
 use mainstay_types::rules::Rule;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Something that wants to be logged and delivered.
@@ -106,7 +107,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             (Delivery::Request { identity, expires, body }, Some(token)) => {
                 let limits = &self.config.limits;
                 *expires = matches!(identity, Identity::Key(_)).then(|| self.now.after(limits.key_retention));
-                let known = self.history.tables.lookup(identity, body, self.now, limits, self.config.rules);
+                let known = match given_away(&self.logged, identity) {
+                    Some(end) => Known::Evicted { end: Some(end) },
+                    None => self.history.tables.lookup(identity, body, self.now, limits, self.config.rules),
+                };
                 if let Some((reply, end)) = self.known_reply(known) {
                     self.hold_reply(token, reply, end, Rule::DuplicateAfterStable, out);
                     return Ok(());
@@ -241,6 +245,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         Ok(())
     }
+}
+
+/// Where the logged registration ends that takes the place of this request's client: once it is delivered, what such a
+/// request did could not be found again.
+fn given_away(logged: &VecDeque<Logged>, identity: &Identity) -> Option<Lsn> {
+    let Identity::Client { client, .. } = identity else { return None };
+    let takes_it = |logged: &&Logged| matches!(logged.pending.delivery, Delivery::Registered { replaces: Some(replaced) } if replaced == *client);
+    logged.iter().find(takes_it).map(|logged| logged.appended.end)
 }
 
 fn failed_query(message: &str) -> Answer {

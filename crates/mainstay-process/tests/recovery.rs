@@ -137,6 +137,23 @@ fn a_body_limit_that_no_page_holds_is_refused_at_start() {
 }
 
 #[test]
+fn a_client_whose_place_is_being_given_away_is_told_so_and_nothing_is_applied() {
+    let limits = Limits { clients_max: 1, client_idle_min: std::time::Duration::ZERO, ..config().limits };
+    let immediate = mainstay_recovery::policy::Policy::Immediate;
+    let mut world = World::new(Config { limits, policy: immediate, ..config() });
+    world.step(Event::Register { token: ReplyToken(1) });
+    world.settle();
+    let Some(Reply::Registered { client: first }) = world.reply(1) else { panic!("a number was asked for") };
+    world.step(Event::Register { token: ReplyToken(2) });
+    world.request(3, client(first, 1), "a");
+    assert_eq!(world.reply(3), None, "it depends on a registration that is not durable");
+    world.settle();
+    assert!(matches!(world.reply(2), Some(Reply::Registered { .. })));
+    assert_eq!(world.reply(3), Some(Reply::Evicted));
+    assert!(world.process.handler().lines.is_empty());
+}
+
+#[test]
 fn the_largest_body_that_is_accepted_fits_a_page_with_the_longest_key() {
     let with = |body_bytes_max| Config { limits: Limits { body_bytes_max, ..config().limits }, ..config() };
     let storage = mainstay_journal::memory_storage::MemoryStorage::default;
