@@ -54,7 +54,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.submit(Pending { delivery, token: None }, out);
     }
 
-    pub(crate) fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
+    fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
         // On a full disk what nobody could repeat waits for space; a request is answered at once.
         let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
         if self.backlog.is_empty() || not_behind {
@@ -166,7 +166,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// What is said to a request that is not to be delivered, and on the record that ends where that depends.
-    pub(crate) fn known_reply(&mut self, known: Known) -> Option<(Reply, Lsn)> {
+    fn known_reply(&mut self, known: Known) -> Option<(Reply, Lsn)> {
         let executed_end = self.history.tables.executed_end;
         match known {
             Known::Fresh => None,
@@ -193,7 +193,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    pub(crate) fn log(&mut self, pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
+    fn log(&mut self, pending: Pending, out: &mut Vec<Effect>) -> Result<(), Pending> {
         let tables = &self.history.tables;
         let prefix = Prefix {
             delivery: self.last_logged.next(),
@@ -222,12 +222,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Ok(())
     }
 
-    pub(crate) fn not_logged(
-        &self,
-        pending: Pending,
-        error: AppendError,
-        out: &mut Vec<Effect>,
-    ) -> Result<(), Pending> {
+    fn not_logged(&self, pending: Pending, error: AppendError, out: &mut Vec<Effect>) -> Result<(), Pending> {
         let reason = match error {
             AppendError::Stalled => return Err(pending),
             AppendError::Full { .. } if pending.token.is_none() => return Err(pending),

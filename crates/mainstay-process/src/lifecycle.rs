@@ -106,8 +106,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 return;
             }
         }
-        let trimming_done = self.schedule.idle();
-        if trimming_done && self.journal.durable() == self.journal.end() && !self.journal.flushing() {
+        if self.schedule.idle() && self.journal.durable() == self.journal.end() && !self.journal.flushing() {
             // A journal with no free page seals after the next completion.
             if let Ok(appended) = self.journal.seal(&mut self.scratch.disk) {
                 self.life = Life::Stopping { checkpoint_asked: true, seal: Some(appended.end) };

@@ -55,7 +55,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    pub(crate) fn hold_effects(
+    fn hold_effects(
         &mut self,
         pending: &Pending,
         prefix: &Prefix,
@@ -132,7 +132,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    pub(crate) fn output_stable(&mut self, id: OutputId, out: &mut Vec<Effect>) {
+    fn output_stable(&mut self, id: OutputId, out: &mut Vec<Effect>) {
         let Some(pending) = self.history.tables.outbox.find_mut(id) else {
             return;
         };

@@ -192,7 +192,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.history.tables.executed
     }
 
-    pub(crate) fn disk_event(&mut self, event: DiskEvent, out: &mut Vec<Effect>) {
+    fn disk_event(&mut self, event: DiskEvent, out: &mut Vec<Effect>) {
         self.journal.step(event, &mut self.scratch.disk);
         if matches!(self.journal.health(), Health::Poisoned { .. }) {
             self.poisoned(out);
@@ -200,7 +200,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// Nothing held on the durable mark will ever leave: say so to whoever waits, without saying what became of it.
-    pub(crate) fn poisoned(&mut self, out: &mut Vec<Effect>) {
+    fn poisoned(&mut self, out: &mut Vec<Effect>) {
         let mut discarded = Vec::new();
         self.gate.never(Mark::Durable, &mut discarded);
         for held in discarded {
@@ -238,13 +238,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         out.extend(self.scratch.disk.drain(..).map(Effect::Disk));
     }
 
-    /// The end of a recovery is the end of a step.
-    pub(crate) fn after_recovery(&mut self, out: &mut Vec<Effect>) {
-        self.after_step(out);
-    }
-
     /// Takes up everything that waited for the journal.
-    pub(crate) fn go_on(&mut self, out: &mut Vec<Effect>) {
+    fn go_on(&mut self, out: &mut Vec<Effect>) {
         while self.life != Life::Abandoned && self.logged.front().is_some_and(|first| self.may_deliver(first))
         {
             let first = self.logged.pop_front().expect("a front was just seen");
@@ -267,7 +262,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// One sync for everything that waits for one, and none if nothing does.
-    pub(crate) fn drained(&mut self) {
+    fn drained(&mut self) {
         let logged = self.logged.back().map(|last| last.appended.end.0);
         let checkpoint = self.schedule.wants_durable().map(|lsn| lsn.0);
         let stopping = matches!(self.life, Life::Stopping { .. }).then(|| self.journal.end().0);

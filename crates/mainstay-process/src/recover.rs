@@ -145,7 +145,8 @@ pub enum RecoverError {
     },
     /// Replay panicked on a delivery that was executed before.
     #[error(
-        "replay diverged at delivery {delivery} (LSN {lsn}): it was executed before, now the handler panics: {message}. Nothing was changed"
+        "replay diverged at delivery {delivery} (LSN {lsn}): it was executed before, now the handler panics: {message}. Nothing was changed. \
+         Start the version of the handler that executed it, or one whose replay does the same"
     )]
     PanicsInReplay {
         /// Its record.
@@ -161,7 +162,8 @@ pub enum RecoverError {
     HandlerPanicked(Abandoned),
     /// Deliveries are missing.
     #[error(
-        "delivery {expected} should follow, but the record at LSN {lsn} is delivery {found}: the journal is not whole"
+        "delivery {expected} should follow, but the record at LSN {lsn} is delivery {found}: the journal is not whole. \
+         Nothing was changed. `mainstay journal verify` shows what is there; restore the directory from a backup"
     )]
     Gap {
         /// Where.
@@ -196,7 +198,10 @@ pub enum RecoverError {
         file: String,
     },
     /// A record is not one of this program's.
-    #[error("the record at LSN {lsn} cannot be read: {error}")]
+    #[error(
+        "the record at LSN {lsn} cannot be read: {error}. Nothing was changed. Its checksum holds, so a newer version of this program, or \
+         another one, wrote it: start that one"
+    )]
     Record {
         /// Where.
         lsn: Lsn,
@@ -204,7 +209,10 @@ pub enum RecoverError {
         error: RecordError,
     },
     /// The handler does not take its own state back.
-    #[error("checkpoint {lsn}: {error}")]
+    #[error(
+        "checkpoint {lsn}: {error}. Nothing was changed. The state must be able to read what its older versions saved: mend that, or \
+         start the version that saved it"
+    )]
     Restore {
         /// Which checkpoint.
         lsn: Lsn,
@@ -336,7 +344,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             recovery.outputs_in_doubt += 1;
         }
-        self.after_recovery(out);
+        // The end of a recovery is the end of a step.
+        self.after_step(out);
     }
 }
 

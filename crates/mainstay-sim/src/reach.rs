@@ -1,5 +1,6 @@
 //! Reach counters: how often each rare branch was taken. A simulation that never went there proves nothing about it.
 
+use crate::disk::Counts;
 use std::collections::BTreeMap;
 
 macro_rules! reach {
@@ -175,6 +176,15 @@ impl Reached {
     /// Counts `times` more.
     pub fn add(&mut self, reach: Reach, times: u64) {
         self.0[reach as usize] += times;
+    }
+
+    /// Notes what a disk did.
+    pub(crate) fn add_disk(&mut self, counts: Counts) {
+        self.add(Reach::TornWrite, counts.torn_writes);
+        self.add(Reach::SectorLost, counts.sectors_lost);
+        self.add(Reach::NameLost, counts.names_lost);
+        self.add(Reach::FailedSync, counts.failed_syncs);
+        self.add(Reach::DiskFull, counts.refused_full);
     }
 
     /// How often `reach` was taken.

@@ -251,12 +251,7 @@ impl World {
             self.after_up_to(MILLISECOND, Happening::Client { place, era: 0 });
         }
         let violation = self.go_on().err().map(|violation| (self.steps, violation));
-        let counts = self.disk.counts;
-        self.reached.add(Reach::TornWrite, counts.torn_writes);
-        self.reached.add(Reach::SectorLost, counts.sectors_lost);
-        self.reached.add(Reach::NameLost, counts.names_lost);
-        self.reached.add(Reach::FailedSync, counts.failed_syncs);
-        self.reached.add(Reach::DiskFull, counts.refused_full);
+        self.reached.add_disk(self.disk.counts);
         let Self { steps, crashes, reached, trace, .. } = self;
         Ended { steps, crashes, reached, violation, trace }
     }
