@@ -2,7 +2,7 @@
 
 use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
 use mainstay::command_line::{Flags, log_to_standard_error, run};
-use mainstay::{Delivery, OutputPort, Server, Service};
+use mainstay::{Guarantee, OutputPort, Server, Service};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ pub(crate) fn serve(options: Serve) -> ExitCode {
         None => file(NOTIFY_ONCE),
     };
     let again = match options.notify_again {
-        Some(url) => OutputPort::http(NOTIFY_AGAIN, url).delivery(Delivery::AtMostOnce),
+        Some(url) => OutputPort::http(NOTIFY_AGAIN, url).guarantee(Guarantee::AtMostOnce),
         None => file(NOTIFY_AGAIN),
     };
     run(options.flags.apply(Server::new(Ledger::default).output(once).output(again)))

@@ -135,6 +135,6 @@ pub struct Output {
     pub key: String,
     /// The bytes.
     pub body: Arc<[u8]>,
-    /// Whether it may have been sent before, by this life or an earlier one: an [`crate::port::Delivery::Asked`] port asks first.
+    /// Whether it may have been sent before, by this life or an earlier one: an [`crate::port::Guarantee::Asked`] port asks first.
     pub again: bool,
 }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::event::{Identity, Resolution};
 use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random};
 use crate::outbox::Pending;
-use crate::port::{Delivery as PortDelivery, OutputState};
+use crate::port::{Guarantee, OutputState};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
 use crate::summary::Summary;
@@ -176,10 +176,10 @@ impl<H: Handler> History<H> {
         }
     }
 
-    /// The delivery guarantee of the port that `pending` goes to; `None` if this version of the service no longer
+    /// The guarantee of the port that `pending` goes to; `None` if this version of the service no longer
     /// declares that port.
-    pub(crate) fn guarantee(pending: &Pending, config: &Config) -> Option<PortDelivery> {
-        config.ports.iter().find(|port| *port.name == *pending.port).map(|port| port.delivery)
+    pub(crate) fn guarantee(pending: &Pending, config: &Config) -> Option<Guarantee> {
+        config.ports.iter().find(|port| *port.name == *pending.port).map(|port| port.guarantee)
     }
 }
 

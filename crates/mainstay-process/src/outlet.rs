@@ -6,7 +6,7 @@ use crate::handler::Handler;
 use crate::history::{Done, History};
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
-use crate::port::{Delivery as PortDelivery, OutputState, PortIndex};
+use crate::port::{Guarantee, OutputState, PortIndex};
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
 use crate::record::intended;
@@ -137,7 +137,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         };
         match History::<H>::guarantee(pending, &self.config) {
-            Some(PortDelivery::AtMostOnce) if !pending.intended => {
+            Some(Guarantee::AtMostOnce) if !pending.intended => {
                 pending.state = OutputState::Stable;
                 self.intend(id, out);
             }

@@ -1,9 +1,11 @@
 //! Output ports: where outputs go, and what can be promised there.
 
+use std::fmt;
+
 /// What the receiver behind a port is able to do, hence what is guaranteed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Delivery {
+pub enum Guarantee {
     /// The receiver drops a key it has seen: sent again after a crash, takes effect once.
     Deduplicated,
     /// The receiver can be asked whether it has a key: asked before sending again, takes effect once.
@@ -15,13 +17,24 @@ pub enum Delivery {
     AtMostOnce,
 }
 
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deduplicated => "deduplicated",
+            Self::Asked => "asked",
+            Self::AtLeastOnce => "at-least-once",
+            Self::AtMostOnce => "at-most-once",
+        })
+    }
+}
+
 /// A declared port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The name that the handler sends to; stable across versions.
     pub name: String,
     /// What is guaranteed there.
-    pub delivery: Delivery,
+    pub guarantee: Guarantee,
 }
 
 /// The place of a port among the declared ones, in this life of the process.

@@ -8,7 +8,7 @@ use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
 use crate::lifecycle::Life;
-use crate::port::{Delivery as PortDelivery, OutputState};
+use crate::port::{Guarantee, OutputState};
 use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
@@ -329,8 +329,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             let output = self.history.tables.outbox.find_mut(id).expect("it was just listed");
             match History::<H>::guarantee(output, &self.config) {
                 None => output.state = OutputState::InDoubt,
-                Some(PortDelivery::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
-                Some(PortDelivery::AtMostOnce) => {
+                Some(Guarantee::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
+                Some(Guarantee::AtMostOnce) => {
                     output.state = OutputState::Prepared;
                     let end = output.end;
                     self.hold_output(id, end, out);

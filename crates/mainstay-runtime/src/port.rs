@@ -15,7 +15,7 @@ use crate::port::http::{HttpPort, HttpSettings};
 use crate::port::stdout::StdoutPort;
 use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
-use mainstay_process::port::{Delivery, Port};
+use mainstay_process::port::{Guarantee, Port};
 use mainstay_types::id::{OutputId, StoreId};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct OutputPort {
     name: String,
-    delivery: Delivery,
+    guarantee: Guarantee,
     carrier: Carrier,
 }
 
@@ -36,38 +36,38 @@ enum Carrier {
 }
 
 impl OutputPort {
-    /// HTTP POST to `url` with the output's key as `Idempotency-Key`. Unless [`Self::delivery`] says otherwise the
+    /// HTTP POST to `url` with the output's key as `Idempotency-Key`. Unless [`Self::guarantee`] says otherwise the
     /// receiver is taken to drop a key it has seen.
     #[must_use]
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
         let carrier = Carrier::Http(HttpSettings::new(url));
-        Self { name: name.into(), delivery: Delivery::Deduplicated, carrier }
+        Self { name: name.into(), guarantee: Guarantee::Deduplicated, carrier }
     }
 
     /// One line per output, appended to the file at `path`; each exactly once.
     #[must_use]
     pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), delivery: Delivery::Deduplicated, carrier: Carrier::File(path.into()) }
+        Self { name: name.into(), guarantee: Guarantee::Deduplicated, carrier: Carrier::File(path.into()) }
     }
 
     /// One line per output on standard output; at least once, since a pipe can neither drop a line nor be asked.
     #[must_use]
     pub fn stdout(name: impl Into<String>) -> Self {
-        Self { name: name.into(), delivery: Delivery::AtLeastOnce, carrier: Carrier::Stdout }
+        Self { name: name.into(), guarantee: Guarantee::AtLeastOnce, carrier: Carrier::Stdout }
     }
 
     /// What the receiver is able to do, hence what is guaranteed.
     #[must_use]
-    pub fn delivery(mut self, delivery: Delivery) -> Self {
-        self.delivery = delivery;
+    pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
+        self.guarantee = guarantee;
         self
     }
 
     /// The receiver can be asked: `GET <url>?key=<output key>` answers 200 when it has the key, 404 when it has not.
-    /// Implies [`Delivery::Asked`]. HTTP ports only; others refuse to start with it.
+    /// Implies [`Guarantee::Asked`]. HTTP ports only; others refuse to start with it.
     #[must_use]
     pub fn ask_at(mut self, url: impl Into<String>) -> Self {
-        self.delivery = Delivery::Asked;
+        self.guarantee = Guarantee::Asked;
         if let Carrier::Http(settings) = &mut self.carrier {
             settings.ask_url = Some(url.into());
         }
@@ -92,28 +92,29 @@ impl OutputPort {
     /// What the process needs to know of it.
     #[must_use]
     pub fn declared(&self) -> Port {
-        Port { name: self.name.clone(), delivery: self.delivery }
+        Port { name: self.name.clone(), guarantee: self.guarantee }
     }
 
     /// Starts what carries the outputs.
     pub(crate) fn start(&self, store: StoreId, report: Report) -> Result<Box<dyn Carry>, StartPortError> {
-        let unfit =
-            |remedy| Err(StartPortError::Unfit { port: self.name.clone(), delivery: self.delivery, remedy });
+        let unfit = |remedy| {
+            Err(StartPortError::Unfit { port: self.name.clone(), guarantee: self.guarantee, remedy })
+        };
         match &self.carrier {
-            Carrier::Http(settings) => match (self.delivery, &settings.ask_url) {
-                (Delivery::Asked, None) => unfit("say where the receiver can be asked (`ask_at`)"),
-                _ => HttpPort::start(&self.name, settings.clone(), self.delivery, report)
+            Carrier::Http(settings) => match (self.guarantee, &settings.ask_url) {
+                (Guarantee::Asked, None) => unfit("say where the receiver can be asked (`ask_at`)"),
+                _ => HttpPort::start(&self.name, settings.clone(), self.guarantee, report)
                     .map(|port| Box::new(port) as Box<dyn Carry>)
                     .map_err(|source| StartPortError::Http { port: self.name.clone(), source }),
             },
-            Carrier::File(path) => match self.delivery {
-                Delivery::Deduplicated => FilePort::start(&self.name, path, store, report)
+            Carrier::File(path) => match self.guarantee {
+                Guarantee::Deduplicated => FilePort::start(&self.name, path, store, report)
                     .map(|port| Box::new(port) as Box<dyn Carry>)
                     .map_err(|source| StartPortError::File { port: self.name.clone(), source }),
-                _ => unfit("a file is compared with what is pending, hence exact: leave `delivery` out"),
+                _ => unfit("a file is compared with what is pending, hence exact: leave `guarantee` out"),
             },
-            Carrier::Stdout => match self.delivery {
-                Delivery::AtLeastOnce | Delivery::AtMostOnce => StdoutPort::start(&self.name, report)
+            Carrier::Stdout => match self.guarantee {
+                Guarantee::AtLeastOnce | Guarantee::AtMostOnce => StdoutPort::start(&self.name, report)
                     .map(|port| Box::new(port) as Box<dyn Carry>)
                     .map_err(|source| StartPortError::Thread { port: self.name.clone(), source }),
                 _ => {
@@ -128,12 +129,12 @@ impl OutputPort {
 #[derive(Debug, thiserror::Error)]
 pub enum StartPortError {
     /// The port cannot guarantee what was declared.
-    #[error("output port `{port}` cannot be {delivery:?}: {remedy}")]
+    #[error("output port `{port}` cannot be {guarantee}: {remedy}")]
     Unfit {
         /// Which port.
         port: String,
         /// What was declared.
-        delivery: Delivery,
+        guarantee: Guarantee,
         /// What to do about it.
         remedy: &'static str,
     },

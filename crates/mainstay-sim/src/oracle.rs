@@ -17,7 +17,7 @@ use mainstay_journal::memory::PageMemory;
 use mainstay_process::effect::{Limit, Output, Reply, Unavailable};
 use mainstay_process::event::{Identity, ReplyToken};
 use mainstay_process::handler::Answer;
-use mainstay_process::port::Delivery as PortDelivery;
+use mainstay_process::port::Guarantee;
 use mainstay_process::process::Process;
 use mainstay_process::record::delivery::Delivery;
 use mainstay_process::recover::Recovery;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What each port guarantees, in the order of [`PORTS`].
-pub(crate) const GUARANTEES: [PortDelivery; 4] =
-    [PortDelivery::Deduplicated, PortDelivery::Asked, PortDelivery::AtLeastOnce, PortDelivery::AtMostOnce];
+pub(crate) const GUARANTEES: [Guarantee; 4] =
+    [Guarantee::Deduplicated, Guarantee::Asked, Guarantee::AtLeastOnce, Guarantee::AtMostOnce];
 
 /// The oracle of one run.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ impl Oracle {
         failure_free::same("an output's body", &&*output.body, &emitted.body.as_slice())?;
         failure_free::same("an output's key", &output.key, &key_of(&self.store, output.id))?;
         let mut end = self.order.depends_on(emitted.end);
-        if GUARANTEES[emitted.port] == PortDelivery::AtMostOnce {
+        if GUARANTEES[emitted.port] == Guarantee::AtMostOnce {
             let announces = |entry: &&Entry| match &entry.content {
                 Content::Intended(id) => *id == output.id,
                 _ => entry.done().is_some_and(|done| done.send_again == Some(output.id)),

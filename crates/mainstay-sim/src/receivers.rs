@@ -11,7 +11,7 @@ use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_process::effect::{Output, Reply};
 use mainstay_process::event::{Event, Identity, ReplyToken, Resolution};
 use mainstay_process::handler::Outcome;
-use mainstay_process::port::{Delivery, OutputState};
+use mainstay_process::port::{Guarantee, OutputState};
 use mainstay_types::id::OutputId;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -126,7 +126,7 @@ impl World {
 
     pub(crate) fn let_out(&mut self, output: Output) {
         let port = output.port.0;
-        let asks = output.again && GUARANTEES[port] == Delivery::Asked;
+        let asks = output.again && GUARANTEES[port] == Guarantee::Asked;
         let flight = OutputFlight { id: output.id, port, key: output.key, asks, attempt: 0 };
         self.send_output(flight);
     }
@@ -139,7 +139,7 @@ impl World {
         let ask = flight.asks;
         let message = || Happening::ToReceiver { life, flight: flight.clone(), ask, era };
         match GUARANTEES[flight.port] {
-            Delivery::Asked => {
+            Guarantee::Asked => {
                 let delay_ns = self.delay_ns();
                 let at = (self.now_ns + delay_ns).max(self.asked_last_ns + 1);
                 self.asked_last_ns = at;
@@ -147,14 +147,14 @@ impl World {
                     self.after(at - self.now_ns, message());
                 }
             }
-            Delivery::AtMostOnce => {
+            Guarantee::AtMostOnce => {
                 if !self.random.chance(self.fault_rates.message_lost) {
                     *self.under_way.entry(flight.key.clone()).or_default() += 1;
                     let delay_ns = self.delay_ns();
                     self.after(delay_ns, message());
                 }
             }
-            Delivery::Deduplicated | Delivery::AtLeastOnce => self.send(message),
+            Guarantee::Deduplicated | Guarantee::AtLeastOnce => self.send(message),
         }
         let patience_ns = self.random.between(1000, 8000) * MICROSECOND;
         self.after(patience_ns, Happening::OutputTimeout { life, output, attempt });
@@ -168,7 +168,7 @@ impl World {
     ) -> Result<(), Violation> {
         let OutputFlight { id, port, key, .. } = flight;
         let guarantee = GUARANTEES[port];
-        if guarantee == Delivery::AtMostOnce
+        if guarantee == Guarantee::AtMostOnce
             && let Some(copies) = self.under_way.get_mut(&key)
         {
             *copies -= 1;
@@ -180,7 +180,7 @@ impl World {
         } else if xxh3_64(key.as_bytes()).is_multiple_of(12) {
             self.reached.hit(Reach::OutputRefused);
             Said::Refused
-        } else if guarantee == Delivery::Deduplicated && had {
+        } else if guarantee == Guarantee::Deduplicated && had {
             self.reached.hit(Reach::DuplicateDropped);
             Said::Took
         } else {
@@ -220,13 +220,13 @@ impl World {
         };
         let mut flight = flight.clone();
         match GUARANTEES[flight.port] {
-            Delivery::AtMostOnce => {
+            Guarantee::AtMostOnce => {
                 living.flights.remove(&output);
                 self.reached.hit(Reach::InDoubtLive);
                 self.step(Event::OutputInDoubt { output })
             }
             guarantee => {
-                flight.asks = guarantee == Delivery::Asked;
+                flight.asks = guarantee == Guarantee::Asked;
                 self.send_output(flight);
                 Ok(())
             }

@@ -178,7 +178,7 @@ impl World {
             ports: PORTS
                 .iter()
                 .zip(GUARANTEES)
-                .map(|(name, delivery)| Port { name: (*name).to_owned(), delivery })
+                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee })
                 .collect(),
             limits,
             entropy: 0,

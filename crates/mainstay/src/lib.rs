@@ -57,7 +57,7 @@ pub use crate::refusal::Refusal;
 pub use crate::server::{Running, Server};
 pub use crate::service::Service;
 pub use mainstay_process::handler::{Context, Outcome};
-pub use mainstay_process::port::Delivery;
+pub use mainstay_process::port::Guarantee;
 pub use mainstay_recovery::policy::Policy;
 pub use mainstay_runtime::port::OutputPort;
 pub use mainstay_types::id::OutputId;

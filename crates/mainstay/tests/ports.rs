@@ -2,7 +2,7 @@
 
 mod support;
 
-use mainstay::{Delivery, OutputPort};
+use mainstay::{Guarantee, OutputPort};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -170,7 +170,7 @@ fn at_most_once_is_in_doubt_until_a_person_decides() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("d");
     let receiver = Receiver::start(&[Does::TakeAndHangUp, Does::TakeAndHangUp, Does::Answer(200)]);
-    let port = || impatient(OutputPort::http("notify", receiver.url()).delivery(Delivery::AtMostOnce));
+    let port = || impatient(OutputPort::http("notify", receiver.url()).guarantee(Guarantee::AtMostOnce));
     let running = server(&directory).output(port()).start().unwrap();
     let address = running.address();
     let states = |address| -> Vec<String> {
@@ -302,10 +302,10 @@ fn a_file_has_one_writer_and_one_owner() {
 fn a_port_that_cannot_guarantee_what_was_declared_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let unfit = [
-        OutputPort::http("p", "http://127.0.0.1:1/").delivery(Delivery::Asked),
+        OutputPort::http("p", "http://127.0.0.1:1/").guarantee(Guarantee::Asked),
         OutputPort::http("p", "no address"),
-        OutputPort::stdout("p").delivery(Delivery::Deduplicated),
-        OutputPort::file("p", folder.path().join("f")).delivery(Delivery::AtMostOnce),
+        OutputPort::stdout("p").guarantee(Guarantee::Deduplicated),
+        OutputPort::file("p", folder.path().join("f")).guarantee(Guarantee::AtMostOnce),
     ];
     for (number, port) in unfit.into_iter().enumerate() {
         let directory = folder.path().join(number.to_string());

@@ -5,7 +5,7 @@ use super::lines::Lines;
 use super::run::{RecoveryRecord, RunFolder};
 use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
 use anyhow::Context;
-use mainstay::{Delivery, OutputPort, Server};
+use mainstay::{Guarantee, OutputPort, Server};
 use mainstay_disk::record::RecordOptions;
 use mainstay_process::config::Config;
 use mainstay_types::level::Level;
@@ -74,7 +74,7 @@ fn server(level: Level, receiver_once_port: u16, receiver_again_port: u16) -> Se
         .level(level)
         .pages(PAGES.0, PAGES.1)
         .output(receiver(NOTIFY_ONCE, receiver_once_port))
-        .output(receiver(NOTIFY_AGAIN, receiver_again_port).delivery(Delivery::AtMostOnce))
+        .output(receiver(NOTIFY_AGAIN, receiver_again_port).guarantee(Guarantee::AtMostOnce))
         .limits(|limits| {
             limits.body_bytes_max = BODY_BYTES_MAX;
             limits.checkpoint_log_bytes = CHECKPOINT_LOG_BYTES;

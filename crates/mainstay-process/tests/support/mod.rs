@@ -16,7 +16,7 @@ use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::{Effect, Output, Reply};
 use mainstay_process::event::{CheckpointEvent, Event, Identity, ReplyToken, Request};
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
-use mainstay_process::port::{Delivery, Port};
+use mainstay_process::port::{Guarantee, Port};
 use mainstay_process::process::Process;
 use mainstay_process::recover::{RecoverError, Recovery, Start};
 use mainstay_recovery::policy::Policy;
@@ -83,13 +83,13 @@ impl Handler for Memo {
 }
 
 pub(crate) fn config() -> Config {
-    let port = |name: &str, delivery| Port { name: name.to_owned(), delivery };
+    let port = |name: &str, guarantee| Port { name: name.to_owned(), guarantee };
     Config {
         name: "memo".to_owned(),
         version: 1,
         level: Level::Disk,
         policy: Policy::Deferred,
-        ports: vec![port("once", Delivery::Deduplicated), port("maybe", Delivery::AtMostOnce)],
+        ports: vec![port("once", Guarantee::Deduplicated), port("maybe", Guarantee::AtMostOnce)],
         limits: Limits { body_bytes_max: 1024, ..Limits::default() },
         entropy: 42,
         rules: Rules::KEPT,

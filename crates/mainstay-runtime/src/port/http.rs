@@ -3,7 +3,7 @@
 use crate::port::{Carry, PortStatus, Report, Sent};
 use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
-use mainstay_process::port::Delivery;
+use mainstay_process::port::Guarantee;
 use mainstay_types::id::OutputId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ const STACK_BYTES: usize = 512 << 10;
 pub struct HttpSettings {
     /// Where outputs are posted.
     pub url: String,
-    /// Where the receiver can be asked for a key; with [`Delivery::Asked`] only.
+    /// Where the receiver can be asked for a key; with [`Guarantee::Asked`] only.
     pub ask_url: Option<String>,
     /// Outputs on their way at the same time. With more than 1 they may arrive in another order than emitted.
     pub concurrency: usize,
@@ -70,7 +70,7 @@ pub(crate) struct HttpPort {
 struct Shared {
     agent: ureq::Agent,
     settings: HttpSettings,
-    delivery: Delivery,
+    guarantee: Guarantee,
     report: Report,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -101,7 +101,7 @@ impl HttpPort {
     pub(crate) fn start(
         name: &str,
         settings: HttpSettings,
-        delivery: Delivery,
+        guarantee: Guarantee,
         report: Report,
     ) -> Result<Self, StartHttpError> {
         for given in std::iter::once(&settings.url).chain(&settings.ask_url) {
@@ -126,7 +126,7 @@ impl HttpPort {
         let shared = Arc::new(Shared {
             agent,
             settings,
-            delivery,
+            guarantee,
             report,
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -233,7 +233,7 @@ impl Shared {
 
     fn attempt(&self, job: &Job) -> Attempt {
         let output = &job.output;
-        if self.delivery == Delivery::Asked && (output.again || job.attempts > 1) {
+        if self.guarantee == Guarantee::Asked && (output.again || job.attempts > 1) {
             match self.ask(&output.key) {
                 Some(true) => return Attempt::Over(Sent::Ended(Outcome::Delivered { status: 200 })),
                 Some(false) => {}
@@ -250,7 +250,7 @@ impl Shared {
             Ok(response) => self.classify(&output.key, response.status().as_u16()),
             Err(error) => {
                 tracing::debug!(key = output.key, %error, "an output did not get through");
-                if self.delivery == Delivery::AtMostOnce && !never_connected(&error) {
+                if self.guarantee == Guarantee::AtMostOnce && !never_connected(&error) {
                     return Attempt::Over(Sent::InDoubt);
                 }
                 Attempt::Again
@@ -263,7 +263,7 @@ impl Shared {
             200..=299 => Attempt::Over(Sent::Ended(Outcome::Delivered { status })),
             // The receiver said so itself, before doing anything.
             429 => Attempt::Again,
-            408 | 409 | 500..=599 if self.delivery == Delivery::AtMostOnce => Attempt::Over(Sent::InDoubt),
+            408 | 409 | 500..=599 if self.guarantee == Guarantee::AtMostOnce => Attempt::Over(Sent::InDoubt),
             // 409: a receiver that follows the Idempotency-Key draft is still working on our first attempt.
             408 | 409 | 500..=599 => Attempt::Again,
             _ => {
