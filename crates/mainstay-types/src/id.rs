@@ -96,6 +96,18 @@ number! {
     OutputId(u64), "o"
 }
 
+number! {
+    /// A node of a cluster: its place in the cluster's static list. A node is one operating-system process with one journal,
+    /// and one failure domain.
+    NodeId(u32), "node "
+}
+
+number! {
+    /// A send sequence number: the place of a message among all from one node to one other, in the order in which the
+    /// sender's deliveries emitted them; the first is 1 and there are no gaps.
+    Ssn(u64), "m"
+}
+
 /// The identity of a directory that holds a journal: drawn once, when the directory is made.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StoreId(pub [u8; 16]);

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod determinant;
 pub mod held;
 pub mod id;
 pub mod level;

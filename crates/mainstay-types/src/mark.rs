@@ -9,11 +9,14 @@ pub enum Mark {
     Appended,
     /// The journal's: every record that ends at or below this LSN is on this disk, past a sync.
     Durable,
+    /// The logging policy's: every message delivery with an index at or below this, and everything that it depends on in
+    /// other nodes, survives the failures that the policy plans for.
+    Recoverable,
 }
 
 impl Mark {
     /// How many marks there are; they index tables.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 3;
 
     /// This mark's place in a table of all marks.
     #[must_use]
