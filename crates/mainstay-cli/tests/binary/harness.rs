@@ -26,9 +26,26 @@ impl Folder {
     }
 }
 
+const BINARY: &str = env!("CARGO_BIN_EXE_mainstay");
+
 /// The binary under test, to be run in `folder`.
 pub(crate) fn mainstay(folder: &Folder) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    prepared(Command::new(BINARY), folder)
+}
+
+/// The same, heeding the permissions of files also when the tests run as root. Root stays the owner: a binary below a
+/// folder that only root may enter could not be started by anybody else. `None` where root cannot give up that right.
+pub(crate) fn mainstay_heeding_permissions(folder: &Folder) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        return Some(mainstay(folder));
+    }
+    Command::new("setpriv").arg("--version").output().ok()?;
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=-dac_override", "--bounding-set=-dac_override", BINARY]);
+    Some(prepared(command, folder))
+}
+
+fn prepared(mut command: Command, folder: &Folder) -> Command {
     command.current_dir(folder.0.path()).env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
@@ -60,6 +77,11 @@ pub(crate) fn run(folder: &Folder, arguments: &[&str]) -> Said {
 pub(crate) fn refused(folder: &Folder, name: &str) -> Said {
     let mut command = mainstay(folder);
     command.args(["serve", "--dir", name, "--listen", "127.0.0.1:0", "--body-bytes-max", "16384"]);
+    refused_as(&mut command, name)
+}
+
+/// The same, started by `command`.
+pub(crate) fn refused_as(command: &mut Command, name: &str) -> Said {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let began = Instant::now();
     while child.try_wait().expect("a child can be waited for").is_none() {
