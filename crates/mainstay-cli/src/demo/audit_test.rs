@@ -27,6 +27,7 @@ impl Run {
             receiver_again_port: 3,
             record: None,
             skip_syncs: None,
+            lose_ring: false,
         };
         let mut run = Self {
             settings,

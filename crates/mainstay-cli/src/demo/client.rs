@@ -240,6 +240,7 @@ mod tests {
                 receiver_again_port: 3,
                 record: None,
                 skip_syncs: None,
+                lose_ring: false,
             };
             let allowed = |made| (0..CLIENTS).map(|client| allowance(&settings, client, made)).sum::<u64>();
             for (made, kill) in plan(1, kills, requests).iter().enumerate() {

@@ -6,7 +6,9 @@ use super::lines;
 use super::plan::{Kill, Moment, Role};
 use super::requests::CLIENTS;
 use super::run::{KillRecord, RecoveryRecord, RunFolder, Settings};
+use mainstay_journal::format::RING_FILE;
 use rustix::fs::inotify;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,7 +59,7 @@ pub(crate) fn kill(
             let began = wait_for_recovery(folder, pid);
             std::thread::sleep(usual_recovery(folder)?.mul_f64(RECOVERY_AIM_MAX * kill.delay));
             let before = board.in_flight()?;
-            children.kill(Role::Service)?;
+            kill_service(folder, settings, children)?;
             record.in_flight = still_in_flight(before, board)?;
             let ready = lines::read::<RecoveryRecord>(&folder.recoveries())?;
             record.recovering = began && !ready.iter().any(|ready| Some(ready.pid) == pid);
@@ -68,14 +70,17 @@ pub(crate) fn kill(
                 std::thread::sleep(CHECKPOINT_TYPICAL.mul_f64(kill.delay));
             }
             let before = board.in_flight()?;
-            children.kill(Role::Service)?;
+            kill_service(folder, settings, children)?;
             record.in_flight = still_in_flight(before, board)?;
             record.checkpointing = partial.is_some_and(|name| folder.service().join(name).exists());
         }
         (role, _) => {
             std::thread::sleep(WORKING_DELAY_MAX.mul_f64(kill.delay));
             let before = wait_for_request(board, role)?;
-            children.kill(role)?;
+            match role {
+                Role::Service => kill_service(folder, settings, children)?,
+                _ => children.kill(role)?,
+            }
             record.in_flight = match role {
                 Role::Service => still_in_flight(before, board)?,
                 Role::Client(client) => before[client] != 0 && board.in_flight()?[client] == before[client],
@@ -85,6 +90,17 @@ pub(crate) fn kill(
     }
     children.spawn(kill.role, board)?;
     Ok(record)
+}
+
+fn kill_service(folder: &RunFolder, settings: &Settings, children: &mut Children) -> anyhow::Result<()> {
+    children.kill(Role::Service)?;
+    if settings.lose_ring {
+        match std::fs::remove_file(folder.service().join(RING_FILE)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether a client was waiting for the same answer before the kill and after the death: then the death came in between.

@@ -65,6 +65,10 @@ pub(crate) struct Demo {
     /// Pretend to have made these syncs of each life, counted from its start: the check of power cuts must notice.
     #[arg(long, value_name = "A..B", requires = "record", hide = true)]
     pub(crate) skip_syncs: Option<Interval>,
+    /// Throw the ring away with every killed service, as a power cut would: at level process the audit must find what is
+    /// lost, at level disk there is nothing to find.
+    #[arg(long, hide = true)]
+    pub(crate) lose_ring: bool,
     /// Print the figures as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -216,6 +216,7 @@ mod tests {
             receiver_again_port: 3,
             record: None,
             skip_syncs: None,
+            lose_ring: false,
         };
         let kill = KillRecord {
             index: 0,

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) record: Option<PathBuf>,
     /// Syncs that are recorded as if they had been made, and are not: the check of power cuts must notice.
     pub(crate) skip_syncs: Option<Range<u64>>,
+    /// Whether the ring goes with every killed service, as in a power cut: the audit must notice, but for level disk.
+    pub(crate) lose_ring: bool,
 }
 
 /// The folder.

@@ -100,6 +100,7 @@ fn settings(options: &Demo) -> anyhow::Result<Settings> {
         receiver_again_port,
         record,
         skip_syncs: options.skip_syncs.clone().map(|syncs| syncs.0),
+        lose_ring: options.lose_ring,
     })
 }
 

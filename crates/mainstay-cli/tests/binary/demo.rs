@@ -66,6 +66,25 @@ fn without_kills_nothing_is_replayed_and_nothing_is_in_doubt() {
     assert_eq!(report["level"], "process");
 }
 
+/// A loss planted below the service. Level process does not promise to survive it, so that the audit has something to find;
+/// level disk does.
+#[test]
+fn a_ring_lost_with_every_kill_is_found_by_the_audit_at_level_process_and_harms_nothing_at_level_disk() {
+    let folder = Folder::new();
+    let demo = |level| {
+        let arguments = ["demo", "--requests", "300", "--kills", "6", "--seed", "3", "--lose-ring", "--json"];
+        run(&folder, &[&arguments[..], &["--level", level, "--dir", level]].concat())
+    };
+    let planted = demo("process");
+    assert_eq!(planted.code, 1, "{}{}", planted.out, planted.err);
+    let report = planted.json();
+    assert!(report["lost"].as_u64() > Some(0), "{report}");
+    assert!(report["described"].as_array().is_some_and(|described| !described.is_empty()), "{report}");
+    let sound = demo("disk");
+    assert_eq!(sound.code, 0, "{}{}", sound.out, sound.err);
+    assert_eq!((&sound.json()["lost"], &sound.json()["doubled"]), (&0.into(), &0.into()));
+}
+
 #[test]
 fn an_interrupted_demo_leaves_no_process_behind() {
     let folder = Folder::new();
