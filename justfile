@@ -36,6 +36,6 @@ deny:
 doc:
     cargo doc --workspace --no-deps --open
 
-# Everything: tests, campaigns, benchmarks; the table goes to docs/full-run.md.
-full:
-    cargo xtask full
+# Everything: tests, campaigns, benchmarks; writes docs/full-run.md. `just full --small` with small numbers.
+full *arguments:
+    cargo xtask full {{arguments}}

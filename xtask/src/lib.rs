@@ -11,8 +11,11 @@
 pub mod campaign;
 pub mod dependencies;
 pub mod finding;
+pub mod full_run;
 pub mod layers;
 pub mod silence;
 pub mod simulate;
+mod skips;
+pub mod steps;
 pub mod structure;
 pub mod tree;

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use xtask::campaign;
-use xtask::simulate;
+use xtask::campaign::{self, Step};
+use xtask::full_run::{self, Choice};
+use xtask::simulate::{self, Seeds};
+use xtask::steps;
 use xtask::structure;
 
 const USAGE: &str = "\
@@ -12,8 +14,12 @@ usage: cargo xtask CHORE
   check-structure   dependency direction, bans in silent crates, first lines, lengths, links; prints rule, place and remedy
   check             format, lints and structure, without tests
   test              everything CI runs: format, lints, structure, tests, documentation, 10,000 simulated seeds
-  simulate SEEDS    that many seeds of each machine, each twice, and every rule broken and caught, with the binary built before
-  full              all of `test`, then the long campaigns and benchmarks; prints a table for docs/full-run.md
+  simulate SEEDS [--split]
+                    that many seeds of each machine (or of all together), each twice, and every rule broken and caught, with
+                    the binary built before
+  full [--small] [--only TEXT]
+                    all of `test`, then the long campaigns and the benchmarks; writes docs/full-run.md. With small
+                    numbers, or only the steps whose name contains TEXT: writes full-run.md beside the binaries
 
 exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be read";
 
@@ -22,13 +28,15 @@ fn main() -> ExitCode {
     let root = checkout();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["check-structure"] => check_structure(&root),
-        ["check"] => campaign::run(&root, campaign::CHECK),
-        ["test"] => campaign::run(&root, campaign::TEST),
-        ["full"] => campaign::run(&root, campaign::FULL),
-        ["simulate", seeds] => match seeds.parse() {
-            Ok(seeds) => run_simulation(seeds),
-            Err(_) => usage(),
-        },
+        ["check"] => run_campaign(&root, &steps::check()),
+        ["test"] => run_campaign(&root, &steps::test()),
+        ["full", options @ ..] => choice(options).map_or_else(usage, |choice| run_full(&root, &choice)),
+        ["simulate", seeds] => {
+            seeds.parse().map_or_else(|_| usage(), |seeds| run_simulation(Seeds::Each(seeds)))
+        }
+        ["simulate", seeds, "--split"] => {
+            seeds.parse().map_or_else(|_| usage(), |seeds| run_simulation(Seeds::Split(seeds)))
+        }
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -42,7 +50,45 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run_simulation(seeds: u64) -> ExitCode {
+/// What the options of `full` ask for; `None` if there are no such options.
+fn choice(options: &[&str]) -> Option<Choice> {
+    match options {
+        [] => Some(Choice::default()),
+        ["--small", rest @ ..] => choice(rest).map(|choice| Choice { small: true, ..choice }),
+        ["--only", only, rest @ ..] => {
+            choice(rest).map(|choice| Choice { only: (*only).to_owned(), ..choice })
+        }
+        _ => None,
+    }
+}
+
+fn run_campaign(root: &Path, steps: &[Step]) -> ExitCode {
+    this().map_or_else(|code| code, |this| campaign::run(root, &this, steps).exit_code())
+}
+
+fn run_full(root: &Path, choice: &Choice) -> ExitCode {
+    let this = match this() {
+        Ok(this) => this,
+        Err(code) => return code,
+    };
+    match full_run::full(root, &this, choice) {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) => {
+            eprintln!("full: {error}");
+            ExitCode::from(if matches!(error, full_run::FullRunError::NoStep { .. }) { 2 } else { 3 })
+        }
+    }
+}
+
+/// The file of this program.
+fn this() -> Result<PathBuf, ExitCode> {
+    std::env::current_exe().map_err(|error| {
+        eprintln!("this program does not find itself: {error}");
+        ExitCode::from(3)
+    })
+}
+
+fn run_simulation(seeds: Seeds) -> ExitCode {
     match simulate::simulate(seeds) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -43,14 +43,28 @@ pub enum SimulateError {
     },
 }
 
-/// Runs the campaign over `seeds` seeds.
+/// How many seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seeds {
+    /// Of each machine.
+    Each(u64),
+    /// Of all machines together.
+    Split(u64),
+}
+
+/// Runs the campaign.
 ///
 /// # Errors
 /// [`SimulateError`] at the first thing that is not as it should be.
-pub fn simulate(seeds: u64) -> Result<(), SimulateError> {
+pub fn simulate(seeds: Seeds) -> Result<(), SimulateError> {
     let list = mainstay(&["sim", "--list", "--json"], 0)?;
+    let machines = names(&list, "machines")?;
+    let seeds = match seeds {
+        Seeds::Each(seeds) => seeds,
+        Seeds::Split(seeds) => seeds.div_ceil(machines.len() as u64),
+    };
     let range = format!("0..{seeds}");
-    for machine in names(&list, "machines")? {
+    for machine in machines {
         let report = mainstay(&["sim", "--machine", machine, "--seeds", &range, "--twice", "--json"], 0)?;
         if let Some(shortcoming) = shortcoming(&report, seeds) {
             return Err(SimulateError::Weak { shortcoming: format!("{machine}: {shortcoming}") });
