@@ -22,6 +22,8 @@ pub struct Point {
 pub struct Place {
     /// Its receive number.
     pub delivery: DeliveryIndex,
+    /// The life in which it was first delivered.
+    pub life: Incarnation,
     /// The recorded time.
     pub now: Time,
     /// Seed of the handler's randomness.
@@ -30,11 +32,11 @@ pub struct Place {
 
 impl Place {
     /// Encoded length, in bytes.
-    pub const BYTES: usize = 24;
+    pub const BYTES: usize = 32;
 
-    /// Appends the encoding: three little-endian words.
+    /// Appends the encoding: four little-endian words.
     pub fn put(&self, out: &mut Vec<u8>) {
-        for word in [self.delivery.0, self.now.0, self.seed] {
+        for word in [self.delivery.0, self.life.0, self.now.0, self.seed] {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -44,7 +46,12 @@ impl Place {
     /// # Errors
     /// [`Truncated`] at the end.
     pub fn take(from: &mut Reader<'_>) -> Result<Self, Truncated> {
-        Ok(Self { delivery: DeliveryIndex(from.u64()?), now: Time(from.u64()?), seed: from.u64()? })
+        Ok(Self {
+            delivery: DeliveryIndex(from.u64()?),
+            life: Incarnation(from.u64()?),
+            now: Time(from.u64()?),
+            seed: from.u64()?,
+        })
     }
 }
 
@@ -84,7 +91,7 @@ mod tests {
 
     #[test]
     fn places_and_points_read_back() {
-        let place = Place { delivery: DeliveryIndex(3), now: Time(9), seed: 7 };
+        let place = Place { delivery: DeliveryIndex(3), life: Incarnation(2), now: Time(9), seed: 7 };
         let point = Point { incarnation: Incarnation(2), delivery: DeliveryIndex(3) };
         let mut bytes = Vec::new();
         place.put(&mut bytes);

@@ -49,6 +49,7 @@ impl Lsn {
     ///
     /// # Panics
     /// Past 2^64 bytes.
+    #[inline]
     #[must_use]
     pub fn plus(self, bytes: u64) -> Self {
         Self(self.0.checked_add(bytes).expect("a journal never reaches 2^64 bytes"))
@@ -119,6 +120,22 @@ impl fmt::Display for StoreId {
 }
 
 impl fmt::Debug for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The identity of a cluster: drawn once, when its list of nodes is written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClusterId(pub [u8; 16]);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
