@@ -48,7 +48,8 @@ pub enum Source {
 pub enum Admission {
     /// At once.
     Deliver,
-    /// When a peer's announcement that is on its way has arrived: ask again after the next control message.
+    /// When a peer's announcement that is on its way has arrived: ask again after the next control message, and when
+    /// [`Logging::recoverable`] has grown.
     NotYet,
     /// Never: it depends on a state that was lost. It is dropped, and its sender, which rolls back, knows that too.
     Orphan,
@@ -113,6 +114,25 @@ pub enum Malformed {
         /// The number.
         number: u64,
     },
+    /// A number does not fit into 64 bits.
+    #[error("the number at byte {at} of the control message does not fit into 64 bits")]
+    Number {
+        /// Offset of its first byte.
+        at: usize,
+    },
+    /// A peer lost what it had said is safe: its disk, or a copy of its directory that was put back, is older. What was
+    /// let out in reliance on it cannot be taken back.
+    #[error(
+        "{peer} recovered only up to delivery {recovered}, after it had said that {claimed} is safe: its directory is older          than what it promised, and what left in between cannot be taken back; put its right directory back"
+    )]
+    Retracted {
+        /// Who.
+        peer: NodeId,
+        /// Where it goes on.
+        recovered: DeliveryIndex,
+        /// What it had claimed.
+        claimed: DeliveryIndex,
+    },
 }
 
 /// One message-logging protocol at one node.
@@ -142,6 +162,31 @@ pub trait Logging: Debug + Send {
         wishes: &mut Vec<Wish>,
     ) -> Result<Admission, Malformed>;
 
+    /// Takes in what rode along with a message that is not delivered: a duplicate, or one that is refused for now. What rides
+    /// along is told once in a session, and the frame that carries it need not be a new message's.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    fn carried(&mut self, from: NodeId, attached: &[u8], wishes: &mut Vec<Wish>) -> Result<(), Malformed> {
+        let _ = (from, attached, wishes);
+        Ok(())
+    }
+
+    /// The delivery that must be recoverable before a message to `to` may leave that delivery `index`, the last one, emitted:
+    /// the index that [`crate::policy::Policy::message_after`] is given. 0 if [`Self::attach`] makes up for what is missing.
+    fn waits_for(&self, to: NodeId, index: DeliveryIndex) -> DeliveryIndex {
+        let _ = to;
+        index
+    }
+
+    /// In a replay, before [`Self::delivered`] for a message: the stamp that stands in its record.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    fn replaying(&mut self, _from: NodeId, _ssn: Ssn, _stamp: &[u8]) -> Result<(), Malformed> {
+        Ok(())
+    }
+
     /// A message arrived that was delivered before: its sender asks again for its place.
     fn duplicate(&mut self, from: NodeId, ssn: Ssn, wishes: &mut Vec<Wish>);
 
@@ -166,11 +211,34 @@ pub trait Logging: Debug + Send {
     /// A session with `peer` began, in its life `incarnation`: what the last session may have lost is told again.
     fn connected(&mut self, peer: NodeId, incarnation: Incarnation, wishes: &mut Vec<Wish>);
 
+    /// The session with `peer` ended: nothing will be heard from it before the next [`Self::connected`].
+    fn disconnected(&mut self, peer: NodeId) {
+        let _ = peer;
+    }
+
     /// `peer` recovers and collects: tells it everything this node remembers for it. The channel resends messages by itself.
     fn collect(&mut self, peer: NodeId, wishes: &mut Vec<Wish>);
 
-    /// This node recovered up to delivery `last` and goes on in `incarnation`; whatever it did above that is lost.
+    /// This node recovered up to delivery `last` and goes on in `incarnation`; whatever it did above that is lost. Called once in
+    /// every life, also in the first, when all that the channel held at the crash is in it again.
     fn recovered(&mut self, incarnation: Incarnation, last: DeliveryIndex, wishes: &mut Vec<Wish>);
+
+    /// Writes what this node knows of lost states, for the record that begins a life: with it durable before the life's first
+    /// delivery, neither a rollback nor a crash makes this node depend again on what it gave up.
+    fn known_losses(&self, _out: &mut Vec<u8>) {}
+
+    /// Takes back what [`Self::known_losses`] wrote, in a replay where that record stands.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    fn learn_losses(&mut self, _bytes: &[u8]) -> Result<(), Malformed> {
+        Ok(())
+    }
+
+    /// The last delivery that a checkpoint may cover when it is published: a rollback never crosses a checkpoint.
+    fn checkpoint_may_cover(&self) -> DeliveryIndex {
+        self.recoverable()
+    }
 
     /// A durable checkpoint of this node covers every delivery up to `index`.
     fn checkpointed(&mut self, index: DeliveryIndex);
