@@ -121,7 +121,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn effect_after(&self, end: Lsn) -> After {
-        self.config.policy.effect_after(self.config.level, end)
+        self.config.policy.effect_after(self.config.level, end, self.history.tables.executed)
     }
 
     pub(crate) fn release(&mut self, leaving: Leaving, out: &mut Vec<Effect>) {

@@ -29,7 +29,7 @@ pub struct Flags {
     #[arg(long, default_value_t = Level::Disk)]
     pub level: Level,
     /// Handle a request at once and let its answer wait for the log (deferred), or wait before handling it (immediate)
-    #[arg(long, default_value_t = Policy::Deferred)]
+    #[arg(long, default_value_t = Policy::Deferred, value_parser = logging_of_one_node)]
     pub logging: Policy,
     /// Pages in the journal's ring, 1 to 64, for a directory that is made now [default: 3]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -176,6 +176,15 @@ fn whole(error: &RunError) -> String {
 fn set<T>(setting: &mut T, given: Option<T>) {
     if let Some(given) = given {
         *setting = given;
+    }
+}
+
+/// The policies that differ in what they do about messages of other nodes say nothing about a service that has none.
+fn logging_of_one_node(given: &str) -> Result<Policy, String> {
+    match given.parse() {
+        Ok(policy @ (Policy::Immediate | Policy::Deferred)) => Ok(policy),
+        Ok(policy) => Err(format!("`{policy}` is for nodes of a cluster; alone: immediate or deferred")),
+        Err(error) => Err(error.to_string()),
     }
 }
 
