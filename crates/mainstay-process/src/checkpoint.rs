@@ -8,7 +8,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | magic `MSTCKPT1` (the digit is the format version) |
+//! | 7 + 1 | magic `MSTCKPT`, format version, a digit: `2` |
 //! | 8 | LSN |
 //! | 16 | store id |
 //! | 4 | handler version |
@@ -26,7 +26,8 @@ use mainstay_types::id::{Lsn, StoreId};
 use std::io::{self, Write};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-const MAGIC: &[u8; 8] = b"MSTCKPT1";
+const MAGIC: &[u8; 7] = b"MSTCKPT";
+const VERSION: u8 = b'2';
 const END_MAGIC: &[u8; 8] = b"CKPTEND1";
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 const TRAILER_BYTES: usize = 24;
@@ -59,9 +60,17 @@ pub(crate) struct Loaded {
 /// Why a checkpoint file cannot be used. Nothing was changed; an older checkpoint may serve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// It is not a checkpoint, or one of another format version.
-    #[error("it does not begin as a checkpoint of format version 1 does")]
+    /// It is not a checkpoint.
+    #[error("it does not begin as a checkpoint does")]
     Foreign,
+    /// Another version of this program wrote it.
+    #[error("it has format version {}, this program reads {}", found.escape_ascii(), expected.escape_ascii())]
+    OtherVersion {
+        /// Its version, an ASCII digit.
+        found: u8,
+        /// The one version that is read here, an ASCII digit.
+        expected: u8,
+    },
     /// It belongs to another directory.
     #[error("it belongs to store {found}, not to {expected}")]
     OtherStore {
@@ -115,8 +124,8 @@ pub fn publish(storage: &mut dyn Storage, lsn: Lsn) -> Result<Lsn, StorageError>
     Ok(present.first().copied().unwrap_or(lsn))
 }
 
-/// Puts a damaged checkpoint aside, under a name for people: [`publish`] must not count it among those kept, nor the
-/// journal be trimmed to it.
+/// Puts a checkpoint that cannot be used aside, under a name for people: [`publish`] must not count it among those kept,
+/// nor the journal be trimmed to it.
 pub(crate) fn put_aside(storage: &mut dyn Storage, lsn: Lsn) -> Result<(), StorageError> {
     storage.rename(&final_name(lsn), &format!("{}{DAMAGED}", final_name(lsn)))
 }
@@ -151,6 +160,7 @@ pub(crate) fn save(
     let (lsn, store, version, name) = identity;
     let mut hashed = Hashed { into, whole: Xxh3::new(), state: None, bytes: 0 };
     hashed.write_all(MAGIC)?;
+    hashed.write_all(&[VERSION])?;
     hashed.write_all(&lsn.0.to_le_bytes())?;
     hashed.write_all(&store.0)?;
     hashed.write_all(&version.to_le_bytes())?;
@@ -196,6 +206,11 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     }
     let mut reader = Reader::new(&file[..body]);
     reader.take(MAGIC.len()).map_err(damaged)?;
+    // Asked only now: checkpoints of all versions end alike, and a version is not believed without its checksum.
+    let [found] = *reader.take(1).map_err(damaged)? else { unreachable!("one byte was taken") };
+    if found != VERSION {
+        return Err(CheckpointError::OtherVersion { found, expected: VERSION });
+    }
     let lsn = Lsn(reader.u64().map_err(damaged)?);
     let found = StoreId(reader.take(16).map_err(damaged)?.try_into().expect("16 bytes were taken"));
     if found != store {
@@ -274,6 +289,19 @@ mod tests {
             assert!(parse(&bad, STORE).is_err(), "a flip at byte {place} was accepted");
             assert!(parse(&good[..place], STORE).is_err(), "a truncation to {place} bytes was accepted");
         }
+    }
+
+    #[test]
+    fn another_version_is_told_from_a_flipped_bit() {
+        let mut other = saved();
+        other[MAGIC.len()] = b'1';
+        assert_eq!(parse(&other, STORE).err(), Some(CheckpointError::Damaged));
+        let body = other.len() - TRAILER_BYTES;
+        let whole = xxh3_64(&other[..body + 8]);
+        other[body + 8..body + 16].copy_from_slice(&whole.to_le_bytes());
+        let error = parse(&other, STORE).expect_err("it is of another version");
+        assert_eq!(error, CheckpointError::OtherVersion { found: b'1', expected: VERSION });
+        assert_eq!(error.to_string(), "it has format version 1, this program reads 2");
     }
 
     #[test]

@@ -3,20 +3,23 @@
 use crate::handler::Answer;
 use mainstay_types::id::Lsn;
 use mainstay_types::time::Time;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The table of keys. An unexpired key is never given up: when the table is full, new keys are refused.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Saved are the entries alone.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub(crate) struct Keys {
     entries: BTreeMap<Vec<u8>, Entry>,
-    /// Keys by the time they expire.
+    /// Keys by the time they expire: another order of the same.
+    #[serde(skip)]
     expiry: BTreeSet<(Time, Vec<u8>)>,
 }
 
 /// What is remembered of a request by its key or by its place in a thread.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// XXH3-128 of the body: another body under the same identity is a mistake of the client.
     pub(crate) fingerprint: u128,
@@ -26,6 +29,18 @@ pub(crate) struct Entry {
     pub(crate) end: Lsn,
     /// When it is forgotten; never for a place in a thread.
     pub(crate) expires: Option<Time>,
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = BTreeMap::<Vec<u8>, Entry>::deserialize(deserializer)?;
+        let mut expiry = BTreeSet::new();
+        for (key, entry) in &entries {
+            let expires = entry.expires.ok_or_else(|| de::Error::custom("a key that never expires"))?;
+            expiry.insert((expires, key.clone()));
+        }
+        Ok(Self { entries, expiry })
+    }
 }
 
 impl Keys {
@@ -107,6 +122,22 @@ mod tests {
         keys.sweep(Time(70));
         assert!(keys.find(b"short", Time(70)).is_some(), "it was replaced by one that is kept longer");
         assert_eq!(keys.len(), 2);
+    }
+
+    #[test]
+    fn a_table_read_back_expires_like_the_one_that_was_saved() {
+        let mut keys = Keys::default();
+        keys.insert(b"long".to_vec(), entry(1000));
+        keys.insert(b"short".to_vec(), entry(10));
+        let saved = postcard::to_allocvec(&keys).expect("memory takes all");
+        let mut read: Keys = postcard::from_bytes(&saved).expect("it was just written");
+        assert_eq!(read, keys);
+        read.sweep(Time(10));
+        assert_eq!(read.len(), 1);
+
+        let endless = BTreeMap::from([(b"k".to_vec(), Entry { expires: None, ..entry(0) })]);
+        let saved = postcard::to_allocvec(&endless).expect("memory takes all");
+        assert!(postcard::from_bytes::<Keys>(&saved).is_err());
     }
 
     #[test]

@@ -183,6 +183,21 @@ pub enum RecoverError {
         /// The checkpoints that were tried.
         passed_over: Vec<(Lsn, CheckpointError)>,
     },
+    /// Another version of this program wrote a checkpoint: what it means by its bytes, and by those of the journal behind
+    /// it, is not known here.
+    #[error(
+        "`{file}` has format version {}, this program reads {}. Nothing was changed. Start the version of this program that wrote it",
+        found.escape_ascii(),
+        expected.escape_ascii()
+    )]
+    CheckpointVersion {
+        /// Its file.
+        file: String,
+        /// Its version, an ASCII digit.
+        found: u8,
+        /// The one version that is read here, an ASCII digit.
+        expected: u8,
+    },
     /// A checkpoint knows deliveries that the journal does not have any more.
     #[error(
         "`{file}` knows deliveries up to LSN {lsn}, but the journal ends at LSN {end}: a durable part of it is lost, or was cut by \
@@ -273,7 +288,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             });
         }
         for (lsn, error) in &recovery.passed_over {
-            if matches!(error, CheckpointError::Damaged) {
+            if !matches!(error, CheckpointError::Storage(_)) {
                 checkpoint::put_aside(storage, *lsn)?;
             }
         }
@@ -370,6 +385,13 @@ fn newest_checkpoint(
             }
             Ok(loaded) if loaded.lsn == lsn => return Ok(Some(loaded)),
             Ok(_) => passed_over.push((lsn, CheckpointError::Damaged)),
+            Err(CheckpointError::OtherVersion { found, expected }) => {
+                return Err(RecoverError::CheckpointVersion {
+                    file: checkpoint::final_name(lsn),
+                    found,
+                    expected,
+                });
+            }
             Err(error) => passed_over.push((lsn, error)),
         }
     }
