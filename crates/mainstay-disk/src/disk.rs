@@ -90,7 +90,7 @@ enum Background {
 #[derive(Debug, thiserror::Error)]
 pub enum DiskStartError {
     /// The segment being written could not be opened.
-    #[error("the journal's last segment cannot be opened for writing: {failure:?}")]
+    #[error("the journal's last segment cannot be opened for writing: {failure}")]
     Segment {
         /// Why.
         failure: Failure,

@@ -81,7 +81,7 @@ impl LogStats {
 pub enum CommitError {
     /// A write or a sync failed.
     #[error(
-        "the journal is poisoned since a write or sync failed ({failure:?}): restart to go on from what is durable"
+        "the journal is poisoned since a write or sync failed ({failure}): restart to go on from what is durable"
     )]
     Poisoned {
         /// What failed.

@@ -73,7 +73,7 @@ fn try_direct(directory: &Path, mapping: &Mapping) -> io::Result<()> {
     unsafe { write_all(&file, mapping.address(0, 0, BLOCK_BYTES), BLOCK_BYTES as usize, 0, libc::RWF_DSYNC) }
         .map_err(|failure| match failure {
             Failure::Os(number) => io::Error::from_raw_os_error(number),
-            other => io::Error::other(format!("{other:?}")),
+            other => io::Error::other(other.to_string()),
         })
 }
 

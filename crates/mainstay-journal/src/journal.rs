@@ -81,7 +81,7 @@ pub enum AppendError {
         payload_bytes_max: usize,
     },
     /// The next segment could not be made ready. What was appended stays; call [`Journal::retry`] when there is space.
-    #[error("the journal cannot grow: segment {segment} could not be prepared ({failure:?})")]
+    #[error("the journal cannot grow: segment {segment} could not be prepared ({failure})")]
     Full {
         /// The segment that is needed.
         segment: u64,
@@ -90,7 +90,7 @@ pub enum AppendError {
     },
     /// A write or a sync failed in this life; what the disk holds above the durable mark is unknown.
     #[error(
-        "the journal is poisoned since a write or sync failed ({failure:?}): restart to go on from what is durable"
+        "the journal is poisoned since a write or sync failed ({failure}): restart to go on from what is durable"
     )]
     Poisoned {
         /// What failed.

@@ -4,6 +4,9 @@
 //! Implemented by real files (`mainstay-disk`), by the simulator's disk with its lost and torn writes, by the images
 //! that a power cut could leave, and by a recorder around any of them.
 
+use std::fmt;
+use std::io;
+
 /// One file of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
@@ -75,10 +78,39 @@ pub enum Failure {
     Os(i32),
 }
 
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "listing",
+            Self::Read => "reading",
+            Self::Create => "creating",
+            Self::Write => "writing",
+            Self::Sync => "syncing",
+            Self::Rename => "renaming",
+            Self::Remove => "removing",
+            Self::SyncDirectory => "syncing the names in",
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "there is no such file",
+            Self::Exists => "the file exists already",
+            Self::NoSpace => "the disk or the quota is full",
+            Self::ReadOnly => "it is read-only, or permission is missing",
+            Self::Short => "the file is shorter than it should be",
+            Self::Crashed => "the machine has crashed",
+            Self::Os(number) => return io::Error::from_raw_os_error(*number).fmt(f),
+        })
+    }
+}
+
 /// An operation on a file failed. For reads nothing changed; for the others the bytes concerned are in an unknown state
 /// until read back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operation:?} of `{file}` failed: {failure:?}")]
+#[error("{operation} {} failed: {failure}", named(.file))]
 pub struct StorageError {
     /// What was being done.
     pub operation: Operation,
@@ -86,4 +118,22 @@ pub struct StorageError {
     pub file: String,
     /// Why it failed.
     pub failure: Failure,
+}
+
+fn named(file: &str) -> String {
+    if file.is_empty() { "the directory".to_owned() } else { format!("`{file}`") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_in_words() {
+        let failed = |file: &str, failure| {
+            StorageError { operation: Operation::Write, file: file.to_owned(), failure }.to_string()
+        };
+        assert_eq!(failed("ring", Failure::NoSpace), "writing `ring` failed: the disk or the quota is full");
+        assert!(failed("", Failure::Os(5)).starts_with("writing the directory failed: Input/output error"));
+    }
 }
