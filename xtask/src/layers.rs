@@ -15,6 +15,7 @@ pub struct Layer {
 
 const TYPES: &str = "mainstay-types";
 const JOURNAL: &str = "mainstay-journal";
+const CHANNEL: &str = "mainstay-channel";
 const GATE: &str = "mainstay-gate";
 const RECOVERY: &str = "mainstay-recovery";
 const PROCESS: &str = "mainstay-process";
@@ -32,20 +33,21 @@ pub const LAYERS: &[Layer] = &[
     silent(TYPES, &[]),
     // silent rooms, strangers to each other
     silent(JOURNAL, &[TYPES]),
+    silent(CHANNEL, &[TYPES]),
     silent(GATE, &[TYPES]),
     silent(RECOVERY, &[TYPES]),
     // composer: the only place that knows all rooms; silent as well
-    silent(PROCESS, &[TYPES, JOURNAL, GATE, RECOVERY]),
+    silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
-    plain(SIM, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK]),
-    plain(RUNTIME, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME], &[CLIENT]),
     // faces
-    plain(BENCH, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
-    plain(CLI, &[TYPES, JOURNAL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH]),
+    plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
+    plain(CLI, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH]),
     // chores: no part of the product
     plain("xtask", &[]),
 ];

@@ -1,0 +1,294 @@
+//! The frames of a session, byte for byte as in docs/channel.md: kind (u8), then its fields, little-endian.
+//!
+//! A frame does not know its own length; a stream puts it in front ([`Frame::put_with_length`], [`split`]).
+
+use crate::hello::Hello;
+use mainstay_types::codec::{Reader, Truncated, put_bytes};
+use mainstay_types::determinant::{Place, Point};
+use mainstay_types::id::Ssn;
+
+/// Bytes of the length in front of a frame in a stream.
+pub const LENGTH_BYTES: usize = 4;
+
+/// Longest text of a refusal, in bytes.
+pub const REFUSAL_BYTES_MAX: usize = 1024;
+
+/// What one node says to another. Borrows what is long.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// Who speaks; the first frame in both directions.
+    Hello(Box<Hello>),
+    /// A message of one handler to another.
+    Message(Message<'a>),
+    /// The history of the one who speaks holds every message up to this: window credit.
+    Received {
+        /// The highest.
+        ssn: Ssn,
+    },
+    /// The one who speaks never needs the messages up to this again: they may be dropped from the sender log.
+    Covered {
+        /// The highest.
+        ssn: Ssn,
+    },
+    /// Bytes of the logging protocol.
+    Control(&'a [u8]),
+    /// A node that collects was told everything that the one who speaks has for it.
+    Collected,
+    /// Retained messages of the other fill much memory: it should make a checkpoint, or its journal durable.
+    Pinned {
+        /// How much is retained, in bytes.
+        bytes: u64,
+    },
+    /// The last frame of a session that goes no further.
+    Refused {
+        /// Which [`crate::refusal::Refusal`]: its code.
+        code: u8,
+        /// What it says, for a person: at most [`REFUSAL_BYTES_MAX`] bytes without control characters.
+        text: &'a str,
+    },
+}
+
+/// A message of one handler to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    /// Its number on this link.
+    pub ssn: Ssn,
+    /// The sender's delivery that emitted it.
+    pub origin: Point,
+    /// The place that its receiver gave it once, where the sender knows it.
+    pub place: Option<Place>,
+    /// What it depends on, as the logging protocol wrote it when it was emitted.
+    pub stamp: &'a [u8],
+    /// What the logging protocol sends along this time.
+    pub attached: &'a [u8],
+    /// What the handler wrote.
+    pub body: &'a [u8],
+}
+
+/// Bytes that are no frame of this version. Nothing was changed; the connection is not to be used on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It ends too early.
+    #[error("the frame is too short: {0}")]
+    Truncated(#[from] Truncated),
+    /// It goes on behind its last field.
+    #[error("the frame goes on for {bytes} bytes behind its end")]
+    Trailing {
+        /// Bytes too many.
+        bytes: usize,
+    },
+    /// A kind of frame that is not known.
+    #[error("frames of kind {kind} are not known to this version")]
+    Kind {
+        /// The kind.
+        kind: u8,
+    },
+    /// What speaks is no node.
+    #[error("the first frame is no greeting of a node")]
+    Foreign,
+    /// A node of another version.
+    #[error("the node speaks version {found} of the protocol")]
+    Protocol {
+        /// Its version.
+        found: u16,
+    },
+    /// A flag is neither set nor clear.
+    #[error("a flag has the value {flag}")]
+    Flag {
+        /// Its value.
+        flag: u8,
+    },
+    /// More ended lives than [`crate::hello::ENDS_MAX`].
+    #[error("the greeting names {count} ended lives")]
+    Ends {
+        /// How many.
+        count: usize,
+    },
+    /// It is said to be covered and not received.
+    #[error("messages up to {covered} are said to be covered, and only those up to {received} received")]
+    CoveredAboveReceived {
+        /// The highest covered.
+        covered: Ssn,
+        /// The highest received.
+        received: Ssn,
+    },
+    /// A number that no node reaches, so close to the end of its space that counting on would leave it.
+    #[error("messages up to {ssn} are said to be received")]
+    Number {
+        /// The number.
+        ssn: Ssn,
+    },
+    /// The text of a refusal is too long, is not UTF-8 or holds control characters.
+    #[error("the text of the refusal cannot be shown")]
+    Text,
+    /// A frame is longer than a frame may be.
+    #[error("a frame of {bytes} bytes is announced, and the limit is {limit} bytes")]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// [`crate::limits::Limits::frame_bytes_max`].
+        limit: u64,
+    },
+}
+
+impl<'a> Frame<'a> {
+    /// Appends its bytes.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Hello(hello) => {
+                out.push(KIND_HELLO);
+                hello.put(out);
+            }
+            Self::Message(message) => {
+                out.push(KIND_MESSAGE);
+                message.put(out);
+            }
+            Self::Received { ssn } => put_number(KIND_RECEIVED, ssn.0, out),
+            Self::Covered { ssn } => put_number(KIND_COVERED, ssn.0, out),
+            Self::Control(body) => {
+                out.push(KIND_CONTROL);
+                out.extend_from_slice(body);
+            }
+            Self::Collected => out.push(KIND_COLLECTED),
+            Self::Pinned { bytes } => put_number(KIND_PINNED, *bytes, out),
+            Self::Refused { code, text } => {
+                assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
+                out.extend_from_slice(&[KIND_REFUSED, *code]);
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+
+    /// Appends its length and its bytes.
+    ///
+    /// # Panics
+    /// Past 4 GiB, which every limit forbids long before.
+    pub fn put_with_length(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; LENGTH_BYTES]);
+        self.put(out);
+        let length = u32::try_from(out.len() - start - LENGTH_BYTES).expect("frames are limited below 4 GiB");
+        out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Reads what [`Self::put`] wrote: exactly one frame.
+    ///
+    /// # Errors
+    /// [`FrameError`]; the connection is not to be used on.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
+        // What is last in a frame takes the rest, so that no length is written twice.
+        let frame = match kind {
+            KIND_MESSAGE => return Ok(Self::Message(Message::parse(&mut reader)?)),
+            KIND_CONTROL => return Ok(Self::Control(reader.rest())),
+            KIND_REFUSED => {
+                let code = reader.u8()?;
+                return Ok(Self::Refused { code, text: readable(reader.rest())? });
+            }
+            KIND_HELLO => Self::Hello(Box::new(Hello::take(&mut reader)?)),
+            KIND_RECEIVED => Self::Received { ssn: Ssn(reader.u64()?) },
+            KIND_COVERED => Self::Covered { ssn: Ssn(reader.u64()?) },
+            KIND_COLLECTED => Self::Collected,
+            KIND_PINNED => Self::Pinned { bytes: reader.u64()? },
+            kind => return Err(FrameError::Kind { kind }),
+        };
+        match reader.rest().len() {
+            0 => Ok(frame),
+            bytes => Err(FrameError::Trailing { bytes }),
+        }
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "Hello",
+            Self::Message(_) => "Message",
+            Self::Received { .. } => "Received",
+            Self::Covered { .. } => "Covered",
+            Self::Control(_) => "Control",
+            Self::Collected => "Collected",
+            Self::Pinned { .. } => "Pinned",
+            Self::Refused { .. } => "Refused",
+        }
+    }
+}
+
+impl<'a> Message<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.ssn.0.to_le_bytes());
+        self.origin.put(out);
+        put_place(self.place, out);
+        put_bytes(out, self.stamp);
+        put_bytes(out, self.attached);
+        out.extend_from_slice(self.body);
+    }
+
+    fn parse(from: &mut Reader<'a>) -> Result<Self, FrameError> {
+        Ok(Self {
+            ssn: Ssn(from.u64()?),
+            origin: Point::take(from)?,
+            place: take_place(from)?,
+            stamp: from.bytes()?,
+            attached: from.bytes()?,
+            body: from.rest(),
+        })
+    }
+}
+
+/// The first frame of a stream, and what follows it.
+pub type Split<'a> = (&'a [u8], &'a [u8]);
+
+/// Parts the first frame of a stream from what follows it; `None` while it is not there in full.
+///
+/// # Errors
+/// [`FrameError::TooLong`], before the frame has come: nothing of it needs to be kept.
+pub fn split(bytes: &[u8], frame_bytes_max: u64) -> Result<Option<Split<'_>>, FrameError> {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes(*length);
+    if u64::from(length) > frame_bytes_max {
+        return Err(FrameError::TooLong { bytes: u64::from(length), limit: frame_bytes_max });
+    }
+    Ok(rest.split_at_checked(length as usize))
+}
+
+pub(crate) fn put_place(place: Option<Place>, out: &mut Vec<u8>) {
+    out.push(u8::from(place.is_some()));
+    if let Some(place) = place {
+        place.put(out);
+    }
+}
+
+pub(crate) fn take_place(from: &mut Reader<'_>) -> Result<Option<Place>, FrameError> {
+    match from.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(Place::take(from)?)),
+        flag => Err(FrameError::Flag { flag }),
+    }
+}
+
+fn put_number(kind: u8, number: u64, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// A peer's text goes to somebody's terminal: it must not move the cursor there.
+fn readable(bytes: &[u8]) -> Result<&str, FrameError> {
+    let text = str::from_utf8(bytes).map_err(|_| FrameError::Text)?;
+    match text.len() > REFUSAL_BYTES_MAX || text.chars().any(char::is_control) {
+        true => Err(FrameError::Text),
+        false => Ok(text),
+    }
+}
+
+const KIND_HELLO: u8 = 1;
+const KIND_MESSAGE: u8 = 2;
+const KIND_RECEIVED: u8 = 3;
+const KIND_COVERED: u8 = 4;
+const KIND_CONTROL: u8 = 5;
+const KIND_COLLECTED: u8 = 6;
+const KIND_PINNED: u8 = 7;
+const KIND_REFUSED: u8 = 8;
