@@ -5,17 +5,26 @@ use mainstay_types::id::Lsn;
 /// Smallest unit of a write, in bytes: what direct I/O is aligned to.
 pub const BLOCK_BYTES: u32 = 4096;
 
+/// Largest page, in bytes.
+pub const PAGE_BYTES_MAX: u32 = 64 << 20;
+
+/// Pages in the ring, at most.
+pub const PAGES_MAX: u16 = 64;
+
+/// Pages in one segment file, at most.
+pub const SEGMENT_PAGES_MAX: u32 = 65_536;
+
 /// Bytes before the first page of a segment file: its header block.
 pub const SEGMENT_HEADER_BYTES: u64 = 4096;
 
 /// The sizes of a journal; fixed when its directory is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of one page: a power of two, [`BLOCK_BYTES`] to 64 MiB.
+    /// Bytes of one page: a power of two, [`BLOCK_BYTES`] to [`PAGE_BYTES_MAX`].
     pub page_bytes: u32,
-    /// Pages in the ring: 1 (the synchronous baseline) to 64.
+    /// Pages in the ring: 1 (the synchronous baseline) to [`PAGES_MAX`].
     pub pages: u16,
-    /// Pages in one segment file: 1 to 65,536.
+    /// Pages in one segment file: 1 to [`SEGMENT_PAGES_MAX`].
     pub segment_pages: u32,
 }
 
@@ -40,9 +49,9 @@ impl Geometry {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.page_bytes.is_power_of_two()
-            && (BLOCK_BYTES..=64 << 20).contains(&self.page_bytes)
-            && (1..=64).contains(&self.pages)
-            && (1..=65_536).contains(&self.segment_pages)
+            && (BLOCK_BYTES..=PAGE_BYTES_MAX).contains(&self.page_bytes)
+            && (1..=PAGES_MAX).contains(&self.pages)
+            && (1..=SEGMENT_PAGES_MAX).contains(&self.segment_pages)
     }
 
     /// Bytes of log in one segment, its header not counted.

@@ -19,12 +19,14 @@ impl Kind {
     pub const FIRST_USER: Self = Self(16);
 
     /// Whether the journal wrote it for itself.
+    #[inline]
     #[must_use]
     pub fn is_own(self) -> bool {
         self < Self::FIRST_USER
     }
 
     /// Whether it only fills a page; its payload is not covered by its checksum and has no meaning.
+    #[inline]
     #[must_use]
     pub fn is_pad(self) -> bool {
         self == Self::PAD
