@@ -199,7 +199,7 @@ impl Policy {
     /// * An optimistic process lets messages go that it may take back, because the receiver rolls back with it. Only an
     ///   optimistic receiver can: to any other the message waits for the journals.
     /// * The receiver's own duty does not depend on the sender's policy. A sender-based receiver needs a sender that keeps
-    ///   places, and every process under every policy does (`keeper.rs`); a causal receiver's determinants go to
+    ///   places, and every process under every policy does ([`crate::keeper::Keeper`]); a causal receiver's determinants go to
     ///   the causal nodes, of which there must be [`Self::nodes_min`]; content is retained by every sender's channel.
     /// * Unlogged processes go with their like only.
     ///
