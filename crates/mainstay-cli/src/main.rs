@@ -10,7 +10,7 @@ mod serve;
 mod sim;
 mod verdict;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use std::process::ExitCode;
 
 /// Processes that survive crashes: kill anything at any moment, nothing acknowledged is lost and nothing takes effect
@@ -42,7 +42,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match Command::parse() {
+    let command = Command::command().mut_subcommand("serve", serve::show_defaults);
+    let given = Command::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    let ended = match given {
         Command::Demo(options) => demo::top::demo(&options),
         Command::Serve(options) => return serve::serve(*options),
         Command::Journal(command) => journal::run(&command),

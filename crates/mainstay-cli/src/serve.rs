@@ -1,7 +1,7 @@
 //! `mainstay serve`: the bundled ledger, for trying out what a service of one's own will do.
 
 use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
-use mainstay::command_line::{Flags, log_to_standard_error, run};
+use mainstay::command_line::{self, Flags, log_to_standard_error, run};
 use mainstay::{Guarantee, OutputPort, Server, Service};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +28,12 @@ pub(crate) struct Serve {
     /// [default: lines in DIRECTORY.notify-again.jsonl]
     #[arg(long, value_name = "URL")]
     notify_again: Option<String>,
+}
+
+/// Adds to the help what is done without the flags.
+#[must_use]
+pub(crate) fn show_defaults(command: clap::Command) -> clap::Command {
+    command_line::show_defaults(command, &Server::new(Ledger::default))
 }
 
 /// Serves until stopped.

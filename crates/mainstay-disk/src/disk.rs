@@ -13,6 +13,7 @@ use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::Lsn;
+use std::fmt;
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,6 +40,16 @@ pub enum Backend {
 pub struct UnknownBackend {
     /// What was given.
     pub given: String,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Threads => "threads",
+            Self::Uring => "uring",
+        })
+    }
 }
 
 impl FromStr for Backend {

@@ -7,72 +7,118 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mainstay_disk::disk::Backend;
 use mainstay_disk::record::RecordOptions;
+use mainstay_journal::geometry::{BLOCK_BYTES, PAGE_BYTES_MAX, PAGES_MAX};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
-/// Flags of a service. Other programs can take them in with `#[command(flatten)]`.
+/// Flags of a service. Other programs can take them in with `#[command(flatten)]`, and [`show_defaults`]. What is not given
+/// stays as the server has it.
 #[derive(Clone, Debug, Parser)]
 #[command(disable_help_subcommand = true)]
 pub struct Flags {
-    /// Directory of the journal, made if it does not exist [default: ./<name>.mainstay]
+    /// Directory of the journal, made if it does not exist
     #[arg(long, value_name = "DIRECTORY")]
     pub dir: Option<PathBuf>,
     /// Where to listen; port 0 lets the operating system choose
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
-    pub listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
     /// What answers and outputs wait for: disk (survives power loss), process (survives kill -9), memory (survives nothing)
-    #[arg(long, default_value_t = Level::Disk)]
-    pub level: Level,
+    #[arg(long)]
+    pub level: Option<Level>,
     /// Handle a request at once and let its answer wait for the log (deferred), or wait before handling it (immediate)
-    #[arg(long, default_value_t = Policy::Deferred, value_parser = logging_of_one_node)]
-    pub logging: Policy,
-    /// Pages in the journal's ring, 1 to 64, for a directory that is made now [default: 3]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_parser = logging_of_one_node)]
+    pub logging: Option<Policy>,
+    /// Pages in the journal's ring, for a directory that is made now.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PAGES_MAX)),
+        help = format!("Pages in the journal's ring, 1 to {PAGES_MAX}, for a directory that is made now")
+    )]
     pub pages: Option<u16>,
-    /// Bytes of one page, a power of two from 4096 to 67108864, for a directory that is made now [default: 4194304]
-    #[arg(long, value_name = "BYTES", value_parser = page_bytes)]
+    /// Bytes of one page, for a directory that is made now.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = page_bytes,
+        help = format!(
+            "Bytes of one page, a power of two from {BLOCK_BYTES} to {PAGE_BYTES_MAX}, for a directory that is made now"
+        )
+    )]
     pub page_bytes: Option<u32>,
     /// What writes pages in the background: auto, threads, uring
-    #[arg(long, default_value = "auto")]
-    pub backend: Backend,
+    #[arg(long)]
+    pub backend: Option<Backend>,
     /// Record every change of the directory into FILE, for `mainstay sim cuts`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Take a checkpoint after this many bytes of log [default: 67108864]
+    /// Take a checkpoint after this many bytes of log
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_bytes: Option<u64>,
-    /// Take a checkpoint after this many seconds [default: 60]
+    /// Take a checkpoint after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_seconds: Option<u64>,
-    /// Longest body of a request, in bytes [default: 1048576]
+    /// Longest body of a request, in bytes
     #[arg(long, value_name = "BYTES")]
     pub body_bytes_max: Option<usize>,
-    /// Connections at the same time [default: 1024]
+    /// Connections at the same time
     #[arg(long, value_name = "COUNT")]
     pub connections_max: Option<usize>,
-    /// Requests taken and not answered yet [default: 4096]
+    /// Requests taken and not answered yet
     #[arg(long, value_name = "COUNT")]
     pub requests_max: Option<usize>,
-    /// Unexpired idempotency keys [default: 1000000]
+    /// Unexpired idempotency keys
     #[arg(long, value_name = "COUNT")]
     pub keys_max: Option<usize>,
-    /// How long a key is remembered, in seconds [default: 86400]
+    /// How long a key is remembered, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub key_seconds: Option<u64>,
-    /// Outputs not acknowledged yet [default: 100000]
+    /// Outputs not acknowledged yet
     #[arg(long, value_name = "COUNT")]
     pub outputs_max: Option<usize>,
     /// How long a clean stop may take, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    pub stop_seconds: u64,
+    #[arg(long, value_name = "SECONDS")]
+    pub stop_seconds: Option<u64>,
     /// Write the port that is listened on into FILE, once requests are taken
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
+}
+
+/// Adds to the help of [`Flags`] in `command` what `server` does without them.
+#[must_use]
+pub fn show_defaults<S: Service>(command: clap::Command, server: &Server<S>) -> clap::Command {
+    let settings = server.settings();
+    let (limits, geometry) = (&settings.process.limits, &settings.disk.journal.geometry);
+    let defaults: [(&str, &dyn Display); 16] = [
+        ("dir", &settings.directory.display()),
+        ("listen", &settings.ingress.listen),
+        ("level", &settings.process.level),
+        ("logging", &settings.process.policy),
+        ("pages", &geometry.pages),
+        ("page_bytes", &geometry.page_bytes),
+        ("backend", &settings.disk.backend),
+        ("checkpoint_bytes", &limits.checkpoint_log_bytes),
+        ("checkpoint_seconds", &limits.checkpoint_interval.as_secs()),
+        ("body_bytes_max", &limits.body_bytes_max),
+        ("connections_max", &settings.ingress.connections_max),
+        ("requests_max", &settings.ingress.requests_in_flight_max),
+        ("keys_max", &limits.keys_max),
+        ("key_seconds", &limits.key_retention.as_secs()),
+        ("outputs_max", &limits.outputs_pending_max),
+        ("stop_seconds", &settings.stop_timeout.as_secs()),
+    ];
+    defaults.into_iter().fold(command, |command, (flag, default)| {
+        command.mut_arg(flag, |arg| {
+            let help = format!("{} [default: {default}]", arg.get_help().cloned().unwrap_or_default());
+            arg.help(help)
+        })
+    })
 }
 
 impl Flags {
@@ -83,13 +129,15 @@ impl Flags {
         if let Some(directory) = self.dir {
             settings.directory = directory;
         }
-        settings.ingress.listen = self.listen;
-        settings.disk.hint = format!("{} on {}", S::NAME, self.listen);
-        settings.process.level = self.level;
-        settings.process.policy = self.logging;
-        settings.disk.backend = self.backend;
-        settings.disk.record = self.record.as_deref().map(RecordOptions::new);
-        settings.stop_timeout = Duration::from_secs(self.stop_seconds);
+        set(&mut settings.ingress.listen, self.listen);
+        settings.disk.hint = format!("{} on {}", S::NAME, settings.ingress.listen);
+        set(&mut settings.process.level, self.level);
+        set(&mut settings.process.policy, self.logging);
+        set(&mut settings.disk.backend, self.backend);
+        if let Some(record) = &self.record {
+            settings.disk.record = Some(RecordOptions::new(record));
+        }
+        set(&mut settings.stop_timeout, self.stop_seconds.map(Duration::from_secs));
         let geometry = &mut settings.disk.journal.geometry;
         set(&mut geometry.pages, self.pages);
         set(&mut geometry.page_bytes, self.page_bytes);
@@ -102,7 +150,10 @@ impl Flags {
         set(&mut limits.outputs_pending_max, self.outputs_max);
         set(&mut settings.ingress.connections_max, self.connections_max);
         set(&mut settings.ingress.requests_in_flight_max, self.requests_max);
-        server.port_file(self.port_file)
+        match self.port_file {
+            Some(path) => server.port_file(Some(path)),
+            None => server,
+        }
     }
 }
 
@@ -114,7 +165,8 @@ pub fn serve<S: Service>(make: impl Fn() -> S + Send + Sync + 'static) -> ExitCo
 
 /// [`serve`] with output ports and other settings that flags do not give.
 pub fn serve_with<S: Service>(server: Server<S>) -> ExitCode {
-    let command = Flags::command().name(S::NAME).about(about::<S>()).after_help(AFTER_HELP);
+    let command = show_defaults(Flags::command(), &server);
+    let command = command.name(S::NAME).about(about::<S>()).after_help(AFTER_HELP);
     let flags = match command.try_get_matches().and_then(|matches| Flags::from_arg_matches(&matches)) {
         Ok(flags) => flags,
         Err(error) => {
@@ -190,9 +242,72 @@ fn logging_of_one_node(given: &str) -> Result<Policy, String> {
 
 fn page_bytes(given: &str) -> Result<u32, String> {
     let bytes: u32 = given.parse().map_err(|error| format!("{error}"))?;
-    if bytes.is_power_of_two() && (4096..=64 << 20).contains(&bytes) {
+    if bytes.is_power_of_two() && (BLOCK_BYTES..=PAGE_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
     } else {
-        Err("a page has a power of two of bytes, from 4096 to 67108864".to_owned())
+        Err(format!("a page has a power of two of bytes, from {BLOCK_BYTES} to {PAGE_BYTES_MAX}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::refusal::Refusal;
+    use mainstay_process::handler::Context;
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Idle;
+
+    impl Service for Idle {
+        const NAME: &'static str = "idle";
+        type Command = ();
+        type Answer = ();
+        type Query = ();
+        type View = ();
+
+        fn handle(&mut self, (): (), _: &mut Context<'_>) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn query(&self, (): ()) -> Result<(), Refusal> {
+            Ok(())
+        }
+    }
+
+    fn server() -> Server<Idle> {
+        Server::new(|| Idle).level(Level::Process).limits(|limits| limits.keys_max = 77)
+    }
+
+    #[test]
+    fn the_help_shows_what_the_server_does_without_flags() {
+        let help = show_defaults(Flags::command(), &server()).render_long_help().to_string();
+        for shown in
+            ["Unexpired idempotency keys [default: 77]", "[default: process]", "1 to 64", "4096 to 67108864"]
+        {
+            assert!(help.contains(shown), "`{shown}` is missing in {help}");
+        }
+        let with_values =
+            Flags::command().get_arguments().filter(|arg| arg.get_action().takes_values()).count();
+        // A file that is written only if asked for has no default.
+        assert_eq!(
+            help.matches("[default: ").count(),
+            with_values - ["--record", "--port-file"].len(),
+            "{help}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_given_stays_as_the_server_has_it() {
+        let given = |flags: &[&str]| {
+            Flags::try_parse_from([&["idle"], flags].concat()).expect("these are flags").apply(server())
+        };
+        let (unchanged, mut changed) = (given(&[]), given(&["--level", "disk", "--keys-max", "5"]));
+        let process =
+            |server: &Server<Idle>| (server.settings().process.level, server.settings().process.limits);
+        assert_eq!(process(&unchanged), process(&server()));
+        assert_eq!(unchanged.settings().ingress, server().settings().ingress);
+        let limits = changed.settings_mut().process.limits;
+        assert_eq!((changed.settings().process.level, limits.keys_max), (Level::Disk, 5));
+        assert!(Flags::try_parse_from(["idle", "--page-bytes", "5000"]).is_err());
     }
 }

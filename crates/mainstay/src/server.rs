@@ -178,6 +178,12 @@ impl<S: Service> Server<S> {
         self
     }
 
+    /// All settings as they are now.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// All settings, for what has no method of its own.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings
