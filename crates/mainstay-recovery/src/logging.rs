@@ -120,10 +120,17 @@ pub enum Malformed {
         /// Offset of its first byte.
         at: usize,
     },
+    /// Bytes follow after the end.
+    #[error("{bytes} bytes follow after the end of the control message")]
+    Trailing {
+        /// How many.
+        bytes: usize,
+    },
     /// A peer lost what it had said is safe: its disk, or a copy of its directory that was put back, is older. What was
     /// let out in reliance on it cannot be taken back.
     #[error(
-        "{peer} recovered only up to delivery {recovered}, after it had said that {claimed} is safe: its directory is older          than what it promised, and what left in between cannot be taken back; put its right directory back"
+        "{peer} recovered only up to delivery {recovered}, after it had said that {claimed} is safe: its directory is older than \
+         what it promised, and what left in between cannot be taken back; put its right directory back"
     )]
     Retracted {
         /// Who.
@@ -177,6 +184,12 @@ pub trait Logging: Debug + Send {
     fn waits_for(&self, to: NodeId, index: DeliveryIndex) -> DeliveryIndex {
         let _ = to;
         index
+    }
+
+    /// The end of the record that must be safe before any message may leave that is emitted now, whatever the policy's row says:
+    /// what a message depends on cannot all ride along. [`Self::safe`] is told before a message that waited for it is attached to.
+    fn message_waits(&self) -> Option<Lsn> {
+        None
     }
 
     /// In a replay, before [`Self::delivered`] for a message: the stamp that stands in its record.

@@ -73,6 +73,10 @@ impl Logging for Mixed {
         if self.strange(to) { index } else { self.own.waits_for(to, index) }
     }
 
+    fn message_waits(&self) -> Option<Lsn> {
+        self.own.message_waits()
+    }
+
     fn replaying(&mut self, from: NodeId, ssn: Ssn, stamp: &[u8]) -> Result<(), Malformed> {
         if self.strange(from) { Ok(()) } else { self.own.replaying(from, ssn, stamp) }
     }
