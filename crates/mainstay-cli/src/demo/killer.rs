@@ -7,9 +7,13 @@ use super::plan::{Kill, Moment, Role};
 use super::requests::CLIENTS;
 use super::run::{KillRecord, RecoveryRecord, RunFolder, Settings};
 use mainstay_journal::format::RING_FILE;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
+use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the moment asked for is waited for before the kill is made anyway.
@@ -157,30 +161,36 @@ fn usual_recovery(folder: &RunFolder) -> anyhow::Result<Duration> {
 fn wait_for_checkpoint(directory: &Path, port: u16) -> anyhow::Result<Option<String>> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(&watch, directory, inotify::WatchFlags::CREATE)?;
-    let asking = std::thread::spawn(move || {
-        let agent: ureq::Agent =
-            ureq::Agent::config_builder().timeout_global(Some(MOMENT_WAIT_MAX)).build().new_agent();
-        // Whether it answers does not matter: it is about to be killed.
-        let _ = agent.post(format!("http://127.0.0.1:{port}/checkpoint")).send_empty();
+    let waited_for = Arc::new(AtomicBool::new(true));
+    let asking = std::thread::spawn({
+        let waited_for = Arc::clone(&waited_for);
+        move || {
+            let agent: ureq::Agent =
+                ureq::Agent::config_builder().timeout_global(Some(MOMENT_WAIT_MAX)).build().new_agent();
+            let url = format!("http://127.0.0.1:{port}/checkpoint");
+            // It may be recovering still from the kill before.
+            while waited_for.load(Ordering::Relaxed) && agent.post(&url).send_empty().is_err() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
     });
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(&watch, &mut buffer);
     let began = Instant::now();
     let mut found = None;
     while found.is_none() && began.elapsed() < MOMENT_WAIT_MAX {
+        // The moment is over within a millisecond: whoever sleeps between two looks misses it.
+        poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }))?;
         match events.next() {
             Ok(event) => {
                 let name = event.file_name().map(|name| name.to_string_lossy().into_owned());
                 found = name.filter(|name| name.starts_with("checkpoint-") && name.ends_with(".partial"));
             }
-            Err(rustix::io::Errno::AGAIN)
-                if asking.is_finished() && began.elapsed() > MOMENT_WAIT_MAX / 4 =>
-            {
-                break;
-            }
-            Err(rustix::io::Errno::AGAIN) => std::thread::sleep(LOOK_EVERY),
+            Err(Errno::AGAIN) if asking.is_finished() && began.elapsed() > MOMENT_WAIT_MAX / 4 => break,
+            Err(Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
     }
+    waited_for.store(false, Ordering::Relaxed);
     Ok(found)
 }

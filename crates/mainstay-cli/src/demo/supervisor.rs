@@ -49,12 +49,12 @@ pub(crate) fn supervise(folder: &RunFolder) -> anyhow::Result<()> {
     end(folder, &settings, &board, &mut children)
 }
 
-/// A kill at work becomes one within a checkpoint when none of those before, though planned, hit its moment.
+/// When none of the kills within a checkpoint has hit its moment so far, kills at work become such, and all of them are made
+/// as early in the moment as can be.
 fn aimed(due: &Kill, made: &[KillRecord], planned: usize) -> Kill {
     let missed = !made.iter().any(|record| record.checkpointing);
-    let at_work = due.role == Role::Service && due.moment == Moment::Working;
-    if at_work && missed && made.len() * 3 > planned {
-        Kill { moment: Moment::Checkpointing, ..*due }
+    if due.role == Role::Service && due.moment != Moment::Recovering && missed && made.len() * 3 > planned {
+        Kill { moment: Moment::Checkpointing, delay: 0.0, ..*due }
     } else {
         *due
     }
