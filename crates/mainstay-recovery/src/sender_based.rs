@@ -78,7 +78,7 @@ struct Link {
     delivered: Ssn,
     /// How far places were told in this session.
     told: Ssn,
-    /// How far the sender confirmed them, in any of its lives.
+    /// How far the sender confirmed them in its present life.
     acked: Ssn,
     /// How far places are outstanding no more: confirmed, covered by a checkpoint or, under the hybrid, safe in the journal.
     logged: Ssn,
@@ -296,9 +296,11 @@ impl Logging for SenderBased {
         link.connected = true;
         link.again = None;
         // A new life has lost the places with its memory; the former one still has all that it confirmed.
-        let kept = if link.life == Some(incarnation) { link.acked } else { Ssn(0) };
-        link.life = Some(incarnation);
-        link.told = kept.max(link.forgotten());
+        if link.life != Some(incarnation) {
+            link.life = Some(incarnation);
+            link.acked = Ssn(0);
+        }
+        link.told = link.acked.max(link.forgotten());
         // At once, not at the end of the round: ahead of every message of this session, and of the word that all was collected.
         self.tell(peer, wishes);
     }
@@ -314,6 +316,9 @@ impl Logging for SenderBased {
 
     fn recovered(&mut self, _: Incarnation, last: DeliveryIndex, _: &mut Vec<Wish>) {
         self.delivered = last;
+        // Whatever was replayed was found in a sender's memory or in the journal: it is in a second place by that. It must count
+        // at once, for a peer that fails next needs the messages that were let go in the former life.
+        self.links.values_mut().for_each(|link| link.logged = link.delivered);
     }
 
     fn checkpoint_may_cover(&self) -> DeliveryIndex {
