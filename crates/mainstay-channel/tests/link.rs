@@ -179,6 +179,40 @@ fn a_duplicate_is_answered_and_a_covered_one_by_the_channel_itself() {
     assert_eq!(a.retained().next().expect("one peer").messages, 1);
 }
 
+/// Received says what the receiver's history holds, not what came to its door: a message in its queue dies with it.
+#[test]
+fn only_what_was_delivered_is_acknowledged_and_only_once() {
+    let (mut a, mut b) = (running(A, 1), running(B, 1));
+    greet(&mut a, &mut b);
+    assert_eq!(b.arrived(A, &message(1)), Ok(Arrival::Next));
+    assert_eq!(b.arrived(A, &message(2)), Ok(Arrival::Next));
+    assert_eq!((b.owed(A), frames(&mut b, A).len()), (Owed::Nothing, 0));
+    b.delivered(A, Ssn(1), point(1, 1));
+    b.cover(A, Ssn(1));
+    let told: Vec<_> = frames(&mut b, A);
+    let told: Vec<_> =
+        told.iter().map(|bytes| Frame::parse(bytes).expect("a channel writes frames")).collect();
+    assert_eq!(told, [Frame::Received { ssn: Ssn(1) }, Frame::Covered { ssn: Ssn(1) }]);
+    assert_eq!((b.owed(A), frames(&mut b, A).len()), (Owed::Nothing, 0));
+}
+
+/// What a durable checkpoint holds may leave: no gate of the new life knows of it any more.
+#[test]
+fn what_a_checkpoint_holds_is_released_and_what_a_replay_emits_is_not() {
+    let (mut a, mut b) = (running(A, 1), running(B, 1));
+    a.append(B, point(1, 1), vec![1], b"held at the checkpoint".as_slice().into());
+    let mut saved = Vec::new();
+    a.save(&mut saved);
+    let mut a = channel_with(A, 2, LIMITS);
+    a.restore(&saved).expect("it was saved");
+    a.append(B, point(1, 2), vec![2], b"behind it".as_slice().into());
+    assert_eq!(a.recovered(), []);
+    greet(&mut a, &mut b);
+    assert_eq!(carry(&mut a, &mut b), [1]);
+    a.release(B, Ssn(2));
+    assert_eq!(carry(&mut a, &mut b), [2]);
+}
+
 /// A message that waits for an announcement is not delivered, and yet those behind it arrive; with the session's end they
 /// are all to come again.
 #[test]

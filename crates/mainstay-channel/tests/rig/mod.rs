@@ -1,15 +1,16 @@
 //! Two nodes with the simplest composers around their channels, one connection between them, and the oracle.
 
+mod live;
+
+use live::{Delivery, Handler, Live, order};
 use mainstay_channel::channel::{Arrival, Channel, Owed};
 use mainstay_channel::frame::{Frame, split};
 use mainstay_channel::hello::{Declared, Hello, Identity};
 use mainstay_channel::limits::Limits;
-use mainstay_types::codec::Reader;
-use mainstay_types::determinant::{Place, Point};
+use mainstay_types::determinant::Place;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 const LIMITS: Limits = Limits {
     log_bytes_max: 1 << 20,
@@ -68,13 +69,6 @@ impl Reach {
     }
 }
 
-/// What was delivered, for a journal and for the oracle.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Delivery {
-    Input(u64),
-    Message { ssn: Ssn, origin: Point, body: Arc<[u8]> },
-}
-
 /// What a crash does not take.
 #[derive(Debug)]
 struct Disk {
@@ -85,96 +79,6 @@ struct Disk {
     /// How many of them are durable.
     durable: usize,
     checkpoint: Option<(Vec<u8>, Handler)>,
-}
-
-/// The user's state: everything that ever happened to it, so that the oracle can compare.
-#[derive(Clone, Debug, Default)]
-struct Handler {
-    history: Vec<Delivery>,
-    emitted: Vec<Arc<[u8]>>,
-    /// Which delivery emitted each.
-    emitters: Vec<u64>,
-    digest: u64,
-}
-
-impl Handler {
-    /// What it emits depends on all that it was given, in order: a message out of place changes every later one.
-    fn handle(&mut self, delivery: &Delivery) -> Option<Arc<[u8]>> {
-        let number = match delivery {
-            Delivery::Input(number) => *number,
-            Delivery::Message { body, .. } => {
-                body.iter().fold(7, |sum: u64, byte| sum.wrapping_mul(31) ^ u64::from(*byte))
-            }
-        };
-        self.digest = (self.digest ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        self.history.push(delivery.clone());
-        let answers = matches!(delivery, Delivery::Input(_)) || self.digest.is_multiple_of(3);
-        answers.then(|| {
-            let length = 8 + (self.digest % 30) as usize;
-            let body: Arc<[u8]> = self.digest.to_le_bytes().iter().copied().cycle().take(length).collect();
-            self.emitted.push(body.clone());
-            self.emitters.push(self.last());
-            body
-        })
-    }
-
-    fn last(&self) -> u64 {
-        self.history.len() as u64
-    }
-}
-
-/// A message that was told to a node that collects.
-type Told = (Option<Place>, Point, Arc<[u8]>);
-
-/// A node that runs.
-#[derive(Debug)]
-struct Live {
-    channel: Channel,
-    handler: Handler,
-    /// The place of each message delivered behind the checkpoint.
-    places: BTreeMap<Ssn, Place>,
-    /// Those of them that their sender has confirmed.
-    confirmed: BTreeSet<Ssn>,
-    collecting: bool,
-    told: BTreeMap<Ssn, Told>,
-    /// It has greeted on this connection.
-    greeted: bool,
-    /// Control bytes to be sent.
-    tell: Vec<Vec<u8>>,
-}
-
-impl Live {
-    fn greet(&mut self, peer: NodeId) -> Vec<u8> {
-        // What it holds of an earlier session comes again in this one.
-        self.told.clear();
-        self.tell.clear();
-        self.greeted = true;
-        let mut bytes = Vec::new();
-        Frame::Hello(Box::new(self.channel.connected(peer))).put(&mut bytes);
-        bytes
-    }
-
-    /// The one road of a delivery, first run and replay.
-    fn apply(&mut self, peer: NodeId, place: Place, delivery: &Delivery) {
-        assert_eq!(place.delivery.0, self.handler.last() + 1, "deliveries are applied in their places");
-        if let Delivery::Message { ssn, origin, .. } = delivery {
-            self.channel.delivered(peer, *ssn, *origin);
-            self.places.insert(*ssn, place);
-        }
-        if let Some(body) = self.handler.handle(delivery) {
-            let origin = Point { incarnation: place.life, delivery: place.delivery };
-            let ssn = self.channel.append(peer, origin, Vec::new(), body);
-            assert_eq!(ssn.0, self.handler.emitted.len() as u64, "a replay gives the same numbers");
-        }
-    }
-
-    fn bodies_delivered(&self) -> Vec<Arc<[u8]>> {
-        let body = |delivery: &Delivery| match delivery {
-            Delivery::Message { body, .. } => Some(body.clone()),
-            Delivery::Input(_) => None,
-        };
-        self.handler.history.iter().filter_map(body).collect()
-    }
 }
 
 #[derive(Debug)]
@@ -407,7 +311,7 @@ impl World {
                 other => panic!("a message of a faithful node is next, not {other:?}"),
             },
             Frame::Received { ssn } => {
-                live.channel.received(peer, ssn).expect("a faithful node does not lie")
+                live.channel.received(peer, ssn).expect("a faithful node does not lie");
             }
             Frame::Covered { ssn } => live.channel.covered(peer, ssn).expect("a faithful node does not lie"),
             Frame::Control(body) => live.control(peer, body),
@@ -623,34 +527,4 @@ impl World {
         let hello = self.live_mut(dialer).greet(id(1 - dialer));
         self.nodes[1 - dialer].inbound.push_back(hello);
     }
-}
-
-impl Live {
-    fn control(&mut self, peer: NodeId, body: &[u8]) {
-        let mut reader = Reader::new(body);
-        let (tag, ssn) = (reader.u8().expect("a tag"), Ssn(reader.u64().expect("a number")));
-        if tag == TAG_CONFIRM {
-            self.confirmed.insert(ssn);
-            return;
-        }
-        assert_eq!(tag, TAG_ORDER);
-        self.channel.ordered(peer, ssn, Place::take(&mut reader).expect("a place"));
-        self.tell.push([&[TAG_CONFIRM][..], &ssn.0.to_le_bytes()].concat());
-    }
-
-    fn cover_all(&mut self) {
-        for (peer, ssn) in self.channel.cursors().collect::<Vec<_>>() {
-            self.channel.cover(peer, ssn);
-        }
-    }
-}
-
-const TAG_ORDER: u8 = 1;
-const TAG_CONFIRM: u8 = 2;
-
-fn order(ssn: Ssn, place: Place) -> Vec<u8> {
-    let mut body = vec![TAG_ORDER];
-    body.extend_from_slice(&ssn.0.to_le_bytes());
-    place.put(&mut body);
-    body
 }
