@@ -8,5 +8,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod causal;
+pub mod keeper;
+pub mod local;
 pub mod logging;
+pub mod mixed;
+pub mod optimistic;
+mod order;
 pub mod policy;
+pub mod protocol;
+pub mod sender_based;
