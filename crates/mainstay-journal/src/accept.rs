@@ -52,7 +52,6 @@ impl Acceptor {
     }
 
     /// The earliest life that may have written what lies at `lsn`.
-    #[inline]
     fn earliest_at(&self, lsn: Lsn) -> Generation {
         if lsn >= self.last_start { self.last } else { self.generation }
     }
@@ -93,15 +92,20 @@ impl Acceptor {
     /// Nothing but the checks is done here, record after record, so that the processor has the checksum of the next one
     /// in work before it is done with this one: a single one is a chain of instructions that wait for each other.
     pub(crate) fn run(&self, bytes: &[u8], lsn: Lsn) -> usize {
-        let mut checked = 0;
-        while let Some(there) = bytes.get(checked..)
-            && claims(there, lsn.plus(checked as u64))
-            && self.generation >= self.earliest_at(lsn.plus(checked as u64))
-            && let Some(header) = parse_record(there, self.seed)
-        {
-            checked += header.bytes();
+        let mut rest = bytes;
+        if self.generation < self.last {
+            let last_life_from = self.last_start.0.saturating_sub(lsn.0);
+            rest =
+                &bytes[..usize::try_from(last_life_from).map_or(bytes.len(), |from| from.min(bytes.len()))];
         }
-        checked
+        let mut at = lsn;
+        while claims(rest, at)
+            && let Some(header) = parse_record(rest, self.seed)
+        {
+            at = at.plus(header.bytes() as u64);
+            rest = rest.get(header.bytes()..).unwrap_or_default();
+        }
+        (at.0 - lsn.0) as usize
     }
 
     /// What a reader without the rule would take: any record of this store, whatever its life and address.
