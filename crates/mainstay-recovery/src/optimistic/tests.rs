@@ -309,3 +309,45 @@ fn a_peer_that_lost_what_it_had_called_safe_is_named() {
     assert_eq!(b.recoverable(), DeliveryIndex(1), "nothing was changed");
     hear(&mut b, A, &lives(A, &[(1, 0), (2, 5)]));
 }
+
+#[test]
+fn bytes_that_nobody_wrote_change_nothing_that_matters() {
+    let mut random = 1u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let mut b = node(B);
+    deliver(&mut b, A, &(point(1, 5), stamp(&[(C, point(1, 3))])));
+    let mut saved = Vec::new();
+    b.save(&mut saved);
+    let written = [
+        lives(A, &[(1, 0), (3, 700), (9, 1000)]).encode(),
+        Told::Stable(point(1, 400)).encode(),
+        Told::Hurry(point(1, 1)).encode(),
+        stamp(&[(B, point(1, 1)), (C, point(1, 300))]),
+        saved,
+    ];
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut bytes = written[draw(written.len())].clone();
+        for _ in 0..draw(3) {
+            let at = draw(bytes.len());
+            bytes[at] = draw(256) as u8;
+        }
+        bytes.truncate(bytes.len() - draw(2).min(bytes.len()));
+        let mut victim = node(B);
+        deliver(&mut victim, A, &(point(1, 5), stamp(&[(C, point(1, 3))])));
+        let outcomes = [
+            victim.control(A, &bytes, &mut Vec::new()).is_ok(),
+            victim.arrived(A, point(1, 6), &bytes, &[], &mut Vec::new()).is_ok(),
+            victim.learn_losses(&bytes).is_ok(),
+            Optimistic::new(B, &ALL).restore(&bytes).is_ok(),
+        ];
+        taken += outcomes.iter().filter(|&&taken| taken).count();
+        refused += outcomes.iter().filter(|&&taken| !taken).count();
+        assert_eq!((victim.recoverable(), victim.last), (DeliveryIndex(0), DeliveryIndex(1)));
+        victim.safe(Lsn(1));
+    }
+    assert!(taken > 1000 && refused > 1000, "{taken} taken, {refused} refused");
+}
