@@ -149,10 +149,11 @@ fn take_places(
 ) -> Result<(), Malformed> {
     let never = |what, number| Malformed::NeverReached { peer: from, what, number };
     // A gap would make the next ACK, which is cumulative, confirm what was never told.
-    if first == Ssn(0) || cursor.told.is_some_and(|told| first > told.next()) {
+    let gap = first == Ssn(0) || cursor.told.is_some_and(|told| first > told.next());
+    let Some(end) = first.0.checked_add(places.count_left()).filter(|_| !gap) else {
         return Err(never("message", first.0));
-    }
-    for (ssn, place) in (first.0..).map(Ssn).zip(places) {
+    };
+    for (ssn, place) in (first.0..end).map(Ssn).zip(places) {
         if place.life > life {
             return Err(never("life", place.life.0));
         }

@@ -32,6 +32,12 @@ pub(crate) enum Item<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Places<'a>(Reader<'a>);
 
+impl Places<'_> {
+    pub(crate) fn count_left(&self) -> u64 {
+        (self.0.rest().len() / Place::BYTES) as u64
+    }
+}
+
 impl Iterator for Places<'_> {
     type Item = Place;
 

@@ -370,3 +370,198 @@ impl Logging for SenderBased {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_types::time::Time;
+
+    const S: NodeId = NodeId(1);
+    const T: NodeId = NodeId(2);
+    const FIRST: Incarnation = Incarnation(1);
+    const SECOND: Incarnation = Incarnation(2);
+
+    fn place(delivery: u64) -> Place {
+        Place { delivery: DeliveryIndex(delivery), life: FIRST, now: Time(0), seed: 0 }
+    }
+
+    fn order(first: u64, deliveries: &[u64]) -> Vec<u8> {
+        let mut body = Vec::new();
+        let places: Vec<_> = deliveries.iter().map(|delivery| place(*delivery)).collect();
+        order::put_order(&mut body, Ssn(first), places.iter());
+        body
+    }
+
+    fn ack(ssn: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        order::put_ack(&mut body, Ssn(ssn));
+        body
+    }
+
+    /// A node in session with S and T.
+    fn started(mut node: SenderBased) -> SenderBased {
+        let mut wishes = Vec::new();
+        for peer in [S, T] {
+            node.connected(peer, FIRST, &mut wishes);
+        }
+        node.recovered(FIRST, DeliveryIndex(0), &mut wishes);
+        assert_eq!(wishes, []);
+        node
+    }
+
+    fn deliver(node: &mut SenderBased, delivery: u64, from: NodeId, ssn: u64) {
+        let end = node.journals.then_some(Lsn(delivery * 10));
+        let source = Source::Message { from, ssn: Ssn(ssn), origin: Point::default(), end };
+        node.delivered(place(delivery), &source);
+    }
+
+    fn flushed(node: &mut SenderBased) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        node.flush(&mut wishes);
+        wishes
+    }
+
+    fn told(node: &mut SenderBased, from: NodeId, body: &[u8]) -> Result<Vec<Wish>, Malformed> {
+        let mut wishes = vec![Wish::Flush];
+        let outcome = node.control(from, body, &mut wishes);
+        assert_eq!(wishes.remove(0), Wish::Flush);
+        assert!(outcome.is_ok() || wishes.is_empty(), "nothing is wished for by what is refused");
+        outcome.map(|()| wishes)
+    }
+
+    #[test]
+    fn a_delivery_is_recoverable_when_it_and_all_before_it_are_acked() {
+        let mut node = started(SenderBased::new());
+        deliver(&mut node, 1, S, 1);
+        deliver(&mut node, 2, T, 1);
+        deliver(&mut node, 3, S, 2);
+        assert_eq!(node.recoverable(), DeliveryIndex(0));
+        let orders = [(S, order(1, &[1, 3])), (T, order(1, &[2]))];
+        assert_eq!(flushed(&mut node), orders.map(|(to, body)| Wish::Tell { to, body }));
+        assert_eq!(flushed(&mut node), []);
+        assert_eq!(told(&mut node, S, &ack(2)), Ok(vec![]));
+        assert_eq!(node.recoverable(), DeliveryIndex(1));
+        assert_eq!(
+            (node.waits_for(S, DeliveryIndex(3)), node.waits_for(T, DeliveryIndex(3))),
+            (DeliveryIndex(2), DeliveryIndex(0))
+        );
+        assert_eq!(told(&mut node, T, &ack(1)), Ok(vec![]));
+        assert_eq!(node.recoverable(), DeliveryIndex(3));
+    }
+
+    #[test]
+    fn a_sender_keeps_the_places_before_it_confirms_them_and_a_reply_carries_both() {
+        let mut node = started(SenderBased::new());
+        let kept = |ssn, delivery| Wish::Ordered { to: S, ssn: Ssn(ssn), place: place(delivery) };
+        assert_eq!(told(&mut node, S, &order(1, &[4, 7])), Ok(vec![kept(1, 4), kept(2, 7)]));
+        deliver(&mut node, 1, S, 1);
+        let mut attached = Vec::new();
+        node.attach(S, &mut attached);
+        assert_eq!(attached, [order(1, &[1]), ack(2)].concat());
+        assert_eq!(flushed(&mut node), []);
+        assert_eq!(told(&mut node, S, &order(2, &[7])), Ok(vec![kept(2, 7)]));
+        assert_eq!(flushed(&mut node), [Wish::Tell { to: S, body: ack(2) }]);
+    }
+
+    #[test]
+    fn what_cannot_have_happened_is_refused_and_changes_nothing() {
+        let mut node = started(SenderBased::new());
+        deliver(&mut node, 1, S, 1);
+        let never = |what, number| Err(Malformed::NeverReached { peer: S, what, number });
+        assert_eq!(told(&mut node, S, &ack(1)), never("the place of message", 1));
+        assert_eq!(told(&mut node, S, &order(0, &[1])), never("message", 0));
+        assert_eq!(told(&mut node, S, &order(u64::MAX, &[1])), never("message", u64::MAX));
+        assert_eq!(told(&mut node, S, &order(1, &[5, 5])), never("delivery", 5));
+        assert!(told(&mut node, S, &order(1, &[5])).is_ok());
+        assert_eq!(told(&mut node, S, &order(3, &[9])), never("message", 3));
+        assert_eq!(told(&mut node, S, &order(2, &[4])), never("delivery", 4));
+        let mut late = Vec::new();
+        order::put_order(&mut late, Ssn(2), [Place { life: SECOND, ..place(6) }].iter());
+        assert_eq!(told(&mut node, S, &late), never("life", 2));
+        assert_eq!(told(&mut node, S, &[order(2, &[6]), ack(9)].concat()), never("the place of message", 9));
+        assert_eq!(told(&mut node, S, &[9]), Err(Malformed::Tag { tag: 9 }));
+        assert!(told(&mut node, S, &order(2, &[6])).is_ok());
+    }
+
+    #[test]
+    fn a_new_life_of_a_sender_is_told_the_history_and_nothing_becomes_outstanding() {
+        let mut node = started(SenderBased::new());
+        for delivery in 1..=3 {
+            deliver(&mut node, delivery, S, delivery);
+        }
+        flushed(&mut node);
+        told(&mut node, S, &ack(2)).expect("two were told");
+        for (life, first) in [(FIRST, 3), (SECOND, 1), (SECOND, 1)] {
+            node.disconnected(S);
+            let mut wishes = Vec::new();
+            node.connected(S, life, &mut wishes);
+            let deliveries: Vec<_> = (first..=3).collect();
+            assert_eq!(wishes, [Wish::Tell { to: S, body: order(first, &deliveries) }]);
+            assert_eq!(node.recoverable(), DeliveryIndex(2));
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_ends_the_history_but_leaves_no_gap_in_what_is_told() {
+        let mut node = started(SenderBased::new());
+        deliver(&mut node, 1, S, 1);
+        flushed(&mut node);
+        deliver(&mut node, 2, S, 2);
+        node.checkpointed(DeliveryIndex(2));
+        assert_eq!(node.recoverable(), DeliveryIndex(2));
+        node.duplicate(S, Ssn(1), &mut Vec::new());
+        assert_eq!(flushed(&mut node), [Wish::Tell { to: S, body: order(2, &[2]) }]);
+        node.duplicate(S, Ssn(2), &mut Vec::new());
+        assert_eq!(flushed(&mut node), [Wish::Tell { to: S, body: order(2, &[2]) }]);
+
+        let mut saved = Vec::new();
+        node.save(&mut saved);
+        let mut next = SenderBased::new();
+        next.restore(&saved).expect("what was saved reads back");
+        deliver(&mut next, 3, S, 3);
+        assert_eq!(next.recoverable(), DeliveryIndex(2));
+        next.recovered(SECOND, DeliveryIndex(3), &mut Vec::new());
+        assert_eq!(next.recoverable(), DeliveryIndex(3));
+        for end in 0..saved.len() {
+            assert!(matches!(SenderBased::new().restore(&saved[..end]), Err(Malformed::Truncated(_))));
+        }
+    }
+
+    #[test]
+    fn a_long_history_is_told_in_pieces() {
+        let mut node = started(SenderBased::new());
+        let count = 2 * PLACES_MAX as u64 + 1;
+        for delivery in 1..=count {
+            deliver(&mut node, delivery, S, delivery);
+        }
+        let wishes = flushed(&mut node);
+        assert_eq!(wishes.len(), 3);
+        let mut sender = started(SenderBased::new());
+        for wish in wishes {
+            let Wish::Tell { body, .. } = wish else { panic!("something is told") };
+            told(&mut sender, S, &body).expect("pieces join");
+        }
+        assert_eq!(flushed(&mut sender), [Wish::Tell { to: S, body: ack(count) }]);
+    }
+
+    #[test]
+    fn the_hybrid_takes_whichever_is_first_and_asks_the_journal_for_a_sender_that_is_away() {
+        let mut node = started(SenderBased::hybrid());
+        deliver(&mut node, 1, S, 1);
+        deliver(&mut node, 2, T, 1);
+        flushed(&mut node);
+        told(&mut node, T, &ack(1)).expect("it was told");
+        node.safe(Lsn(10));
+        assert_eq!(node.recoverable(), DeliveryIndex(2));
+
+        deliver(&mut node, 3, S, 2);
+        let mut wishes = Vec::new();
+        node.needed(DeliveryIndex(3), &mut wishes);
+        assert_eq!(wishes, [], "S is there and will confirm");
+        node.disconnected(S);
+        assert_eq!(flushed(&mut node), [Wish::Flush]);
+        assert_eq!(flushed(&mut node), [], "once is enough");
+        node.safe(Lsn(30));
+        assert_eq!(node.recoverable(), DeliveryIndex(3));
+    }
+}
