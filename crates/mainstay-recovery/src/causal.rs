@@ -420,8 +420,9 @@ impl Causal {
                 }
                 continue;
             }
-            let (life, holders) = self.remembered.get(&delivery).copied().unwrap_or((one.place.life, 0));
-            if holders == 0 || one.place.life > life {
+            let known = self.remembered.get(&delivery).copied();
+            let (life, holders) = known.unwrap_or((one.place.life, 0));
+            if known.is_none() || one.place.life > life {
                 wishes.push(Wish::Remembered { place: one.place, source: remembered_source(one.what) });
                 self.remembered.insert(delivery, (one.place.life, bit(from)));
             } else if one.place.life == life {
@@ -528,8 +529,13 @@ impl Logging for Causal {
         wishes: &mut Vec<Wish>,
     ) -> Result<Admission, Malformed> {
         let Ok(link) = self.link(from) else { return Ok(Admission::Deliver) };
-        let taken =
-            if attached.is_empty() { Taken::Yes } else { self.take_batch(from, attached, false, wishes)? };
+        let view = &self.links[link];
+        let taken = match attached.is_empty() {
+            // It depends on what was told before it, which was left untaken.
+            true if view.refused || view.asked_again => Taken::NotYet,
+            true => Taken::Yes,
+            false => self.take_batch(from, attached, false, wishes)?,
+        };
         if self.links[link].standing(origin.incarnation, origin.delivery) == Standing::Lost {
             return Ok(Admission::Orphan);
         }
@@ -647,6 +653,9 @@ impl Logging for Causal {
         let Ok(link) = self.link(peer) else { return };
         if self.links[link].connect(incarnation) {
             self.log.forgotten_by(peer);
+            for (_, holders) in self.remembered.values_mut() {
+                *holders &= !bit(peer);
+            }
         }
         if let Some((life, last)) = self.began {
             wishes.push(tell(peer, tag::RECOVERED, &[life.0, last.0]));
