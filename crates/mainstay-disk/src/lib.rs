@@ -28,4 +28,4 @@ pub mod mapped_pages;
 pub mod open;
 pub mod record;
 pub mod recording;
-pub mod write_method;
+mod write_method;

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acknowledgement;
 pub mod checkpoint;
 mod clients;
 pub mod config;

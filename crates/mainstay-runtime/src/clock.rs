@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A clock that is anchored to the wall once and then follows a monotonic clock.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     started: Instant,
     /// What it showed at `started`, in nanoseconds; only ever raised.
     anchor_ns: AtomicU64,
@@ -15,33 +15,33 @@ pub struct Clock {
 impl Clock {
     /// A clock that shows the wall's time now.
     #[must_use]
-    pub fn anchored_to_wall() -> Self {
+    pub(crate) fn anchored_to_wall() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::anchored_at(Time::EPOCH.after(wall))
     }
 
     /// A clock that shows `time` now.
     #[must_use]
-    pub fn anchored_at(time: Time) -> Self {
+    pub(crate) fn anchored_at(time: Time) -> Self {
         Self { started: Instant::now(), anchor_ns: AtomicU64::new(time.0) }
     }
 
     /// Moves the clock forward so that it shows at least `time`: what an earlier life has logged. A wall clock that was
     /// set back meanwhile is thereby not seen.
-    pub fn raise(&self, time: Time) {
+    pub(crate) fn raise(&self, time: Time) {
         let floor = time.0.saturating_sub(nanoseconds(self.started.elapsed()));
         self.anchor_ns.fetch_max(floor, Ordering::Relaxed);
     }
 
     /// The time now.
     #[must_use]
-    pub fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         Time(self.anchor_ns.load(Ordering::Relaxed) + nanoseconds(self.started.elapsed()))
     }
 
     /// How long it is until `time`; zero if that has passed.
     #[must_use]
-    pub fn until(&self, time: Time) -> Duration {
+    pub(crate) fn until(&self, time: Time) -> Duration {
         time.since(self.now())
     }
 }

@@ -179,7 +179,7 @@ impl<H: Handler + Send + 'static> Core<H> {
         if let (Some(recorder), Reply::Answer { answer, .. }) = (self.storage.recorder(), reply)
             && let Some(noted) = self.replies.take_noted(token)
         {
-            recorder.acknowledged(&noted.answered(answer).encode());
+            recorder.acknowledged(&noted.answered(answer));
         }
     }
 

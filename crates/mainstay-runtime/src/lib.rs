@@ -11,13 +11,13 @@
 //! What this crate does not do: it decides nothing that a replay would have to know; that is `mainstay-process`. It speaks
 //! bytes; types are put around it by the facade `mainstay`.
 
-pub mod acknowledgement;
 pub mod checkpoint_writer;
-pub mod clock;
 pub mod port;
 pub mod service;
 pub mod settings;
 
+mod acknowledgement;
+mod clock;
 mod core;
 mod driver;
 mod inbox;

@@ -15,16 +15,17 @@ use mainstay_journal::memory::{HeapPages, PageMemory};
 use mainstay_journal::open::open;
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::Storage;
+use mainstay_process::acknowledgement::{Acknowledgement, Named};
 use mainstay_process::config::Config;
 use mainstay_process::effect::{Effect, Reply};
-use mainstay_process::event::{Event, Identity, ReplyToken, Request};
+use mainstay_process::event::{Event, ReplyToken, Request};
 use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
 use mainstay_process::recover::Start;
-use mainstay_types::id::{ClientId, Sequence, StoreId, ThreadId};
+use mainstay_types::id::StoreId;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -75,34 +76,6 @@ pub struct CutViolation {
     pub unsynced: &'static str,
     /// What was seen.
     pub what: String,
-}
-
-/// An acknowledgement as the runtime records it; its fields are described there.
-#[derive(Clone, Debug, Deserialize)]
-struct Acknowledged {
-    identity: Option<Named>,
-    request: String,
-    status: u16,
-    answer: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-enum Named {
-    Key { key: String },
-    Client { client: ClientId, thread: ThreadId, sequence: Sequence },
-}
-
-impl Acknowledged {
-    fn identity(&self) -> Identity {
-        match &self.identity {
-            None => Identity::None,
-            Some(Named::Key { key }) => Identity::Key(key.clone().into_bytes()),
-            Some(Named::Client { client, thread, sequence }) => {
-                Identity::Client { client: *client, thread: *thread, sequence: *sequence }
-            }
-        }
-    }
 }
 
 /// A change that was begun and is not complete.
@@ -265,13 +238,13 @@ pub fn cuts<H: Handler>(
     let mut report = CutsReport::default();
     let mut random = Random::new(options.seed);
     let mut replayed = Replayed::new(options.seed);
-    let mut acknowledged: Vec<Acknowledged> = Vec::new();
+    let mut acknowledged: Vec<Acknowledgement> = Vec::new();
     let mut entries = Recording::open(recording)?;
     let mut seen = 0;
     while let Some(entry) = entries.next_entry()? {
         report.entries += 1;
         if let Entry::Acknowledged { tag } = &entry
-            && let Ok(read) = serde_json::from_slice::<Acknowledged>(tag)
+            && let Ok(read) = serde_json::from_slice::<Acknowledgement>(tag)
             && read.identity.is_some()
         {
             report.acknowledgements += 1;
@@ -313,7 +286,11 @@ fn count_points(recording: &Path) -> Result<usize, RecordingError> {
 }
 
 /// The latest half, and others by chance.
-fn choose<'a>(acknowledged: &'a [Acknowledged], most: usize, random: &mut Random) -> Vec<&'a Acknowledged> {
+fn choose<'a>(
+    acknowledged: &'a [Acknowledgement],
+    most: usize,
+    random: &mut Random,
+) -> Vec<&'a Acknowledgement> {
     let latest = acknowledged.len().saturating_sub(most / 2);
     let mut chosen: Vec<_> = acknowledged[latest..].iter().collect();
     if latest > 0 {
@@ -327,7 +304,7 @@ fn check<H: Handler>(
     image: &mut Disk,
     config: &Config,
     handler: H,
-    asked: &[&Acknowledged],
+    asked: &[&Acknowledgement],
 ) -> Result<(), String> {
     let existed = image.content(mainstay_journal::format::SUPERBLOCK_FILE).is_some();
     if !existed && asked.is_empty() {
@@ -407,7 +384,7 @@ fn settle<H: Handler>(
 }
 
 /// A repetition gets the first answer; an older one of a numbering client may be told that its answer is gone, an expired key is new.
-fn judge(acknowledged: &Acknowledged, reply: &Reply) -> Result<(), String> {
+fn judge(acknowledged: &Acknowledgement, reply: &Reply) -> Result<(), String> {
     match reply {
         Reply::Answer { answer, replayed: true, .. }
             if answer.status == acknowledged.status

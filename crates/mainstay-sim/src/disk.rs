@@ -16,7 +16,7 @@ type Inode = usize;
 
 /// One directory on one disk.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub(crate) struct Disk {
     inodes: Vec<File>,
     names: BTreeMap<String, Inode>,
     durable_names: BTreeMap<String, Inode>,
@@ -38,7 +38,7 @@ pub struct Disk {
 
 /// What the disk did, for reach counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Syncs that failed.
     pub failed_syncs: u64,
     /// Operations refused for want of space.
@@ -62,7 +62,7 @@ struct File {
 
 /// What becomes of what was not synced when the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsynced {
+pub(crate) enum Unsynced {
     /// All of it is gone.
     Lost,
     /// All of it is there.
@@ -80,7 +80,7 @@ enum Renaming {
 
 /// What a sync that was begun will make durable.
 #[derive(Clone, Debug)]
-pub struct SyncBegun {
+pub(crate) struct SyncBegun {
     inode: Inode,
     bytes: usize,
     sectors: Vec<(u64, Vec<u8>)>,
@@ -140,7 +140,7 @@ fn put_sector(bytes: &mut Vec<u8>, sector: u64, content: &[u8]) {
 impl Disk {
     /// An empty directory, durably.
     #[must_use]
-    pub fn new(random: Random) -> Self {
+    pub(crate) fn new(random: Random) -> Self {
         Self {
             inodes: Vec::new(),
             names: BTreeMap::new(),
@@ -157,18 +157,18 @@ impl Disk {
     }
 
     /// Stops the machine after `points` more operations; never with `None`.
-    pub fn set_fuse(&mut self, points: Option<u64>) {
+    pub(crate) fn set_fuse(&mut self, points: Option<u64>) {
         self.fuse = points;
         self.crashed = false;
     }
 
     /// Draws from here on from another stream: for copies that are to meet different fates.
-    pub fn reseed(&mut self, random: Random) {
+    pub(crate) fn reseed(&mut self, random: Random) {
         self.random = random;
     }
 
     /// One place where the machine may stop. Returns whether it has.
-    pub fn passes_point(&mut self) -> bool {
+    pub(crate) fn passes_point(&mut self) -> bool {
         if let Some(fuse) = &mut self.fuse {
             *fuse = fuse.saturating_sub(1);
             self.crashed |= *fuse == 0;
@@ -178,19 +178,19 @@ impl Disk {
 
     /// Whether the machine has stopped.
     #[must_use]
-    pub fn crashed(&self) -> bool {
+    pub(crate) fn crashed(&self) -> bool {
         self.crashed
     }
 
     /// Writes without waiting for anything, as a page cache does.
-    pub fn write_live(&mut self, file: &str, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write_live(&mut self, file: &str, offset: u64, bytes: &[u8]) {
         if let Some(&inode) = self.names.get(file) {
             self.inodes[inode].write(offset, bytes);
         }
     }
 
     /// Writes past a sync.
-    pub fn write_durable(&mut self, file: &str, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write_durable(&mut self, file: &str, offset: u64, bytes: &[u8]) {
         if let Some(&inode) = self.names.get(file) {
             self.inodes[inode].write_through(offset, bytes);
         }
@@ -198,7 +198,7 @@ impl Disk {
 
     /// What a durable write leaves whose sync fails: the cache has it, the disk has some of it, and the cache believes
     /// that the disk has all.
-    pub fn write_and_fail(&mut self, file: &str, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write_and_fail(&mut self, file: &str, offset: u64, bytes: &[u8]) {
         if let Some(&inode) = self.names.get(file) {
             self.inodes[inode].write(offset, bytes);
             self.forget_dirty(inode);
@@ -206,7 +206,7 @@ impl Disk {
     }
 
     /// What a write leaves when the machine stops while it is made.
-    pub fn write_torn(&mut self, file: &str, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write_torn(&mut self, file: &str, offset: u64, bytes: &[u8]) {
         let sectors = bytes.len() as u64 / SECTOR_BYTES;
         let kept = self.random.below(sectors + 2).min(sectors);
         let kept = usize::try_from(kept * SECTOR_BYTES).expect("a write fits in memory");
@@ -216,7 +216,7 @@ impl Disk {
 
     /// Begins a sync: it will cover what is written now.
     #[must_use]
-    pub fn begin_sync(&self, file: &str) -> Option<SyncBegun> {
+    pub(crate) fn begin_sync(&self, file: &str) -> Option<SyncBegun> {
         let &inode = self.names.get(file)?;
         let file = &self.inodes[inode];
         let sectors = file.dirty.keys().map(|&sector| (sector, File::sector(&file.live, sector))).collect();
@@ -224,7 +224,7 @@ impl Disk {
     }
 
     /// Ends a sync: what it covers is durable.
-    pub fn end_sync(&mut self, sync: &SyncBegun) {
+    pub(crate) fn end_sync(&mut self, sync: &SyncBegun) {
         let file = &mut self.inodes[sync.inode];
         for (sector, content) in &sync.sectors {
             put_sector(Rc::make_mut(&mut file.durable), *sector, content);
@@ -238,7 +238,7 @@ impl Disk {
     }
 
     /// Ends a sync that failed (Rebello et al. 2020): the pages are clean now, and only some of them were written.
-    pub fn fail_sync(&mut self, sync: &SyncBegun) {
+    pub(crate) fn fail_sync(&mut self, sync: &SyncBegun) {
         self.forget_dirty(sync.inode);
     }
 
@@ -255,7 +255,7 @@ impl Disk {
 
     /// Whether these bytes, and the name of their file, would survive a power cut now.
     #[must_use]
-    pub fn holds_durably(&self, file: &str, offset: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn holds_durably(&self, file: &str, offset: u64, bytes: &[u8]) -> bool {
         let offset = usize::try_from(offset).expect("files fit in memory");
         let Some(&inode) = self.durable_names.get(file) else {
             return false;
@@ -266,12 +266,12 @@ impl Disk {
 
     /// The live bytes of a file.
     #[must_use]
-    pub fn content(&self, file: &str) -> Option<&[u8]> {
+    pub(crate) fn content(&self, file: &str) -> Option<&[u8]> {
         self.names.get(file).map(|&inode| self.inodes[inode].live.as_slice())
     }
 
     /// Gives a file this content in both worlds: a ring found again after a crash, a flipped bit of the medium.
-    pub fn replace(&mut self, file: &str, bytes: Vec<u8>) {
+    pub(crate) fn replace(&mut self, file: &str, bytes: Vec<u8>) {
         if let Some(&inode) = self.names.get(file) {
             let file = &mut self.inodes[inode];
             file.live = Rc::new(bytes);
@@ -281,7 +281,7 @@ impl Disk {
     }
 
     /// The power goes: each unsynced sector keeps any version it had, each unsynced name likewise.
-    pub fn cut_power(&mut self) {
+    pub(crate) fn cut_power(&mut self) {
         let mood = match self.random.below(4) {
             0 => Unsynced::Lost,
             1 => Unsynced::Kept,
@@ -291,7 +291,7 @@ impl Disk {
     }
 
     /// The same, with this fate of what is not synced.
-    pub fn cut_power_as(&mut self, unsynced: Unsynced) {
+    pub(crate) fn cut_power_as(&mut self, unsynced: Unsynced) {
         // Journaling file systems keep a prefix of the changes of names; POSIX promises less.
         let orderly = self.random.chance(667);
         let kept_prefix = match unsynced {
@@ -332,12 +332,12 @@ impl Disk {
 
     /// Begins a sync of names: it will cover this many changes.
     #[must_use]
-    pub fn begin_sync_directory(&self) -> usize {
+    pub(crate) fn begin_sync_directory(&self) -> usize {
         self.renamings.len()
     }
 
     /// Ends a sync of names that covers the first `changes` not covered yet.
-    pub fn end_sync_directory(&mut self, changes: usize) {
+    pub(crate) fn end_sync_directory(&mut self, changes: usize) {
         let changes = changes.min(self.renamings.len());
         for renaming in self.renamings.drain(..changes).collect::<Vec<_>>() {
             self.apply_durably(renaming);

@@ -159,7 +159,7 @@ reach! {
 
 /// How often each branch was taken.
 #[derive(Clone, Debug)]
-pub struct Reached([u64; Reach::ALL.len()]);
+pub(crate) struct Reached([u64; Reach::ALL.len()]);
 
 impl Default for Reached {
     fn default() -> Self {
@@ -169,12 +169,12 @@ impl Default for Reached {
 
 impl Reached {
     /// Counts one more.
-    pub fn hit(&mut self, reach: Reach) {
+    pub(crate) fn hit(&mut self, reach: Reach) {
         self.add(reach, 1);
     }
 
     /// Counts `times` more.
-    pub fn add(&mut self, reach: Reach, times: u64) {
+    pub(crate) fn add(&mut self, reach: Reach, times: u64) {
         self.0[reach as usize] += times;
     }
 
@@ -189,12 +189,12 @@ impl Reached {
 
     /// How often `reach` was taken.
     #[must_use]
-    pub fn count(&self, reach: Reach) -> u64 {
+    pub(crate) fn count(&self, reach: Reach) -> u64 {
         self.0[reach as usize]
     }
 
     /// Adds another run's.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;
         }
@@ -202,7 +202,7 @@ impl Reached {
 
     /// By name, the branches in `of` alone.
     #[must_use]
-    pub fn named(&self, of: &[Reach]) -> BTreeMap<&'static str, u64> {
+    pub(crate) fn named(&self, of: &[Reach]) -> BTreeMap<&'static str, u64> {
         of.iter().map(|&reach| (reach.name(), self.count(reach))).collect()
     }
 }

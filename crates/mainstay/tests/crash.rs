@@ -5,9 +5,9 @@ mod support;
 use mainstay_client::{Client, Options};
 use mainstay_disk::record::RecordOptions;
 use mainstay_disk::recording::{Entry, Recording};
+use mainstay_process::acknowledgement::Acknowledgement;
 use mainstay_process::event::Identity;
 use mainstay_process::recover::RecoverError;
-use mainstay_runtime::acknowledgement::Acknowledgement;
 use mainstay_runtime::service::StartError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{
@@ -239,7 +239,9 @@ fn a_recording_names_every_acknowledgement() {
     let mut renamed = 0;
     while let Some(entry) = recording.next_entry().unwrap() {
         match entry {
-            Entry::Acknowledged { tag } => acknowledged.push(Acknowledgement::decode(&tag).unwrap()),
+            Entry::Acknowledged { tag } => {
+                acknowledged.push(serde_json::from_slice::<Acknowledgement>(&tag).unwrap());
+            }
             Entry::Rename { .. } => renamed += 1,
             _ => {}
         }

@@ -14,7 +14,7 @@ use std::fmt;
 
 /// A property of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Property {
+pub(crate) enum Property {
     /// Nothing is released that a failure of its level could still undo.
     StableBeforeRelease,
     /// Everything acknowledged is found by every later recovery.
@@ -43,7 +43,7 @@ pub enum Property {
 
 impl Property {
     /// Every property.
-    pub const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -60,7 +60,7 @@ impl Property {
 
     /// Its name in reports.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::StableBeforeRelease => "stable-before-release",
             Self::AcknowledgedSurvives => "acknowledged-survives",
@@ -79,7 +79,7 @@ impl Property {
 
     /// Where it comes from.
     #[must_use]
-    pub fn source(self) -> &'static str {
+    pub(crate) fn source(self) -> &'static str {
         match self {
             Self::StableBeforeRelease => stable_before_release::SOURCE,
             Self::AcknowledgedSurvives => acknowledged_survives::SOURCE,
@@ -107,7 +107,7 @@ impl fmt::Display for Property {
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     /// Which.
     pub property: Property,
     /// What was seen, for people.
