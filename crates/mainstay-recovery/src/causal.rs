@@ -31,7 +31,7 @@ use log::{Log, bit};
 use mainstay_types::codec::Reader;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, Ssn};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 pub use wire::INPUT_BYTES_MAX;
 use wire::{CONTROL_BYTES_TARGET, Determinant, Header, RunWriter, What, ended, put_varint, tag, varint};
 
@@ -86,8 +86,6 @@ pub struct Causal {
     flush_asked: Lsn,
     needed: DeliveryIndex,
     covered: DeliveryIndex,
-    /// While this node recovers: who remembers which of its deliveries, and of which life.
-    remembered: BTreeMap<DeliveryIndex, (Incarnation, u64)>,
     decoded: Vec<Determinant>,
     runs: Vec<u8>,
 }
@@ -133,7 +131,6 @@ impl Causal {
             flush_asked: Lsn::ZERO,
             needed: DeliveryIndex(0),
             covered: DeliveryIndex(0),
-            remembered: BTreeMap::new(),
             decoded: Vec::new(),
             runs: Vec::new(),
         })
@@ -259,7 +256,7 @@ impl Causal {
         let mut pending = !collecting && !decoded.is_empty() && self.log.foreign_bytes() > FOREIGN_BYTES_MAX;
         decoded.retain(|one| {
             if one.owner == self.me {
-                return false;
+                return collecting && self.take_own(one, wishes);
             }
             match self.log.place(one.owner, one.place.delivery) {
                 Some(known) if known == one.place => return true,
@@ -269,8 +266,8 @@ impl Causal {
                     return false;
                 }
                 Some(_) => {
-                    pending = true;
-                    return true;
+                    pending |= !collecting;
+                    return !collecting;
                 }
                 None => {}
             }
@@ -294,7 +291,7 @@ impl Causal {
         for one in decoded.drain(..) {
             let (owner, delivery) = (one.owner, one.place.delivery);
             self.log.merge(from, one);
-            if delivery <= self.of(owner).stable {
+            if owner != self.me && delivery <= self.of(owner).stable {
                 self.log.make_stable_of(owner, DeliveryIndex(delivery.0 - 1), delivery);
             }
         }
@@ -393,44 +390,23 @@ impl Causal {
                 && entry.origin.incarnation < incarnation;
             (told || delivered) && !entry.gone()
         })?;
-        let keep = self.log.own_before(first.position).unwrap_or(self.covered);
+        let keep = self.log.own_before(first.position);
         (keep < self.log.own_last()).then_some(keep)
     }
 
-    /// The peer remembers deliveries of this node.
-    fn take_remembered(
-        &mut self,
-        from: NodeId,
-        bytes: &[u8],
-        wishes: &mut Vec<Wish>,
-    ) -> Result<(), Malformed> {
-        let mut decoded = Vec::new();
-        wire::take_runs(from, &mut Reader::new(bytes), self.cluster, &mut decoded)?;
-        if let Some(other) = decoded.iter().find(|one| one.owner != self.me) {
-            return Err(wire::never(from, "owner", u64::from(other.owner.0)));
+    /// A peer gives back a delivery of this node. Returns whether it is to be taken into the log.
+    fn take_own(&mut self, one: &Determinant, wishes: &mut Vec<Wish>) -> bool {
+        let delivery = one.place.delivery;
+        match self.log.place(self.me, delivery) {
+            Some(known) if known == one.place => return true,
+            // Replayed, or in the checkpoint; or of a life that lost it.
+            _ if delivery <= self.log.own_last() => return false,
+            Some(known) if known.life > one.place.life => return false,
+            Some(_) => self.log.drop_own(delivery),
+            None => {}
         }
-        for one in decoded {
-            let delivery = one.place.delivery;
-            if delivery <= self.log.own_last() {
-                // Replayed already, or in the checkpoint.
-                if self.log.place(self.me, delivery) == Some(one.place)
-                    && let Some(position) = self.log.position(self.me, delivery)
-                {
-                    self.log.held(from, position - 1, position);
-                }
-                continue;
-            }
-            let known = self.remembered.get(&delivery).copied();
-            let (life, holders) = known.unwrap_or((one.place.life, 0));
-            if known.is_none() || one.place.life > life {
-                wishes.push(Wish::Remembered { place: one.place, source: remembered_source(one.what) });
-                self.remembered.insert(delivery, (one.place.life, bit(from)));
-            } else if one.place.life == life {
-                self.remembered.insert(delivery, (life, holders | bit(from)));
-            }
-        }
-        self.log.settle();
-        Ok(())
+        wishes.push(Wish::Remembered { place: one.place, source: remembered_source(one.what.clone()) });
+        true
     }
 
     /// Makes sure that `f` connected peers have been offered everything that `needed` depends on.
@@ -484,19 +460,16 @@ fn tell(to: NodeId, tag: u8, numbers: &[u64]) -> Wish {
 
 impl Logging for Causal {
     fn delivered(&mut self, place: Place, source: &Source) {
-        let remembered = self.remembered.remove(&place.delivery);
-        let holders = remembered.filter(|&(life, _)| life == place.life).map_or(0, |(_, holders)| holders);
         match source {
             Source::Message { from, ssn, origin, .. } => {
-                self.log.push_own(place, What::Message { from: *from, ssn: *ssn }, *origin, holders);
+                self.log.push_own(place, What::Message { from: *from, ssn: *ssn }, *origin);
             }
             Source::Local { end, record } => {
                 let safe = *end <= self.safe;
                 // A copy is of no use once the record is safe, and one that is too long is not made.
                 let carried = !safe && record.len() <= INPUT_BYTES_MAX;
                 let what = What::Input { end: *end, record: carried.then(|| record.clone()) };
-                self.log.push_own(place, what, Point::default(), holders);
-                let position = self.log.end();
+                let position = self.log.push_own(place, what, Point::default());
                 if safe {
                     self.log.make_stable(position);
                     self.log.settle();
@@ -569,7 +542,6 @@ impl Logging for Causal {
             tag::CARRY | tag::RETOLD => {
                 self.take_batch(from, reader.rest(), kind == tag::RETOLD, wishes)?;
             }
-            tag::REMEMBERED => self.take_remembered(from, reader.rest(), wishes)?,
             tag::HELD => {
                 let taken = varint(&mut reader)?;
                 let stable = DeliveryIndex(varint(&mut reader)?);
@@ -653,9 +625,6 @@ impl Logging for Causal {
         let Ok(link) = self.link(peer) else { return };
         if self.links[link].connect(incarnation) {
             self.log.forgotten_by(peer);
-            for (_, holders) in self.remembered.values_mut() {
-                *holders &= !bit(peer);
-            }
         }
         if let Some((life, last)) = self.began {
             wishes.push(tell(peer, tag::RECOVERED, &[life.0, last.0]));
@@ -671,32 +640,26 @@ impl Logging for Causal {
     fn collect(&mut self, peer: NodeId, wishes: &mut Vec<Wish>) {
         let Ok(link) = self.link(peer) else { return };
         let upto = self.tellable();
-        // The peer may have taken any of it before: from the front, as in a first session with its life.
+        // Its memory is empty: from the front, and in the order of the log, so that wherever the session breaks the peer knows of
+        // nothing without knowing what that depends on.
         self.links[link].announced = 0;
-        let mut remembered = Chunks::new(tag::REMEMBERED);
-        let mut retold = Chunks::new(tag::RETOLD);
+        let mut chunks = Chunks::default();
         for entry in self.log.behind(0).filter(|entry| !entry.gone() && entry.what.carried()) {
-            if entry.owner == peer {
-                remembered.put(entry);
-                remembered.end_if_long(peer, |_| (), wishes);
-            } else if entry.owner != self.me || entry.position <= upto {
-                retold.put(entry);
-                let view = &mut self.links[link];
-                let (to, stable) = (entry.position.min(upto), self.log.own_stable());
-                retold.end_if_long(peer, |body| put_header(view, to, stable, body), wishes);
+            if entry.owner != self.me || entry.position <= upto {
+                chunks.put(entry);
+                let to = entry.position.min(upto);
+                chunks.end_if_long(&mut self.links[link], to, self.log.own_stable(), wishes);
             }
         }
-        let view = &mut self.links[link];
-        remembered.end(peer, |_| (), wishes);
-        retold.end(peer, |body| put_header(view, upto, self.log.own_stable(), body), wishes);
-        view.scanned = upto;
+        chunks.end(&mut self.links[link], upto, self.log.own_stable(), wishes);
+        self.links[link].scanned = upto;
     }
 
     fn recovered(&mut self, incarnation: Incarnation, last: DeliveryIndex, wishes: &mut Vec<Wish>) {
         assert!(last == self.log.own_last(), "what was recovered is what was replayed");
         self.began = Some((incarnation, last));
-        // What lies behind a hole is given new places.
-        self.remembered.clear();
+        self.log.drop_not_replayed();
+        self.log.settle();
         for link in self.links.iter().filter(|link| link.connected) {
             wishes.push(tell(link.peer, tag::RECOVERED, &[incarnation.0, last.0]));
         }
@@ -709,7 +672,7 @@ impl Logging for Causal {
         self.covered = index;
         // The checkpoint holds what this node knew of others, so that whoever of them recovers is told it also after a crash of
         // this node.
-        if let Some(position) = self.log.position(self.me, index) {
+        if let Some(position) = self.log.last_position_upto(index) {
             self.log.make_stable_upto(position);
         }
         self.log.drop_covered(self.me, index);
@@ -771,36 +734,32 @@ impl Logging for Causal {
     }
 }
 
-/// Determinants being written into control messages of limited length.
+/// Determinants that a recovering peer is told, in control messages of limited length.
+#[derive(Default)]
 struct Chunks {
-    tag: u8,
     writer: RunWriter,
     runs: Vec<u8>,
 }
 
 impl Chunks {
-    fn new(tag: u8) -> Self {
-        Self { tag, writer: RunWriter::default(), runs: Vec::new() }
-    }
-
     fn put(&mut self, entry: &log::Entry) {
         self.writer.put(entry.owner, &entry.place, &entry.what, &mut self.runs);
     }
 
-    fn end_if_long(&mut self, to: NodeId, header: impl FnOnce(&mut Vec<u8>), wishes: &mut Vec<Wish>) {
+    fn end_if_long(&mut self, view: &mut Link, to: u64, stable: DeliveryIndex, wishes: &mut Vec<Wish>) {
         if self.runs.len() >= CONTROL_BYTES_TARGET {
-            self.end(to, header, wishes);
+            self.end(view, to, stable, wishes);
         }
     }
 
-    fn end(&mut self, to: NodeId, header: impl FnOnce(&mut Vec<u8>), wishes: &mut Vec<Wish>) {
+    fn end(&mut self, view: &mut Link, to: u64, stable: DeliveryIndex, wishes: &mut Vec<Wish>) {
         if self.runs.is_empty() {
             return;
         }
-        let mut body = vec![self.tag];
-        header(&mut body);
+        let mut body = vec![tag::RETOLD];
+        put_header(view, to, stable, &mut body);
         body.append(&mut self.runs);
         self.writer = RunWriter::default();
-        wishes.push(Wish::Tell { to, body });
+        wishes.push(Wish::Tell { to: view.peer, body });
     }
 }

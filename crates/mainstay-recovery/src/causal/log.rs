@@ -108,7 +108,7 @@ impl Log {
         self.own_stable
     }
 
-    /// Own deliveries up to this are stable with everything that stands before them.
+    /// Own deliveries up to this are stable with everything they depend on, all of which stands before them.
     pub(super) fn recoverable(&self) -> DeliveryIndex {
         self.recoverable
     }
@@ -163,13 +163,31 @@ impl Log {
         entry
     }
 
-    /// An own delivery; `holders` are the nodes beside this one that hold it already.
-    pub(super) fn push_own(&mut self, place: Place, what: What, origin: Point, holders: u64) {
+    /// An own delivery is executed: returns its position. One that a peer had given back has its position already.
+    pub(super) fn push_own(&mut self, place: Place, what: What, origin: Point) -> u64 {
         assert!(place.delivery == self.own_last.next(), "deliveries come in order, without a gap");
         self.own_last = place.delivery;
-        let determinant = Determinant { owner: self.me, place, what };
-        self.push(determinant, origin, holders);
+        if self.place(self.me, place.delivery) == Some(place) {
+            let position = self.at[&(self.me, place.delivery)];
+            self.entry_mut(position).origin = origin;
+            self.settle();
+            return position;
+        }
+        // What else was told of this place belongs to a life that lost it.
+        self.drop_own(place.delivery);
+        self.push(Determinant { owner: self.me, place, what }, origin, 0);
         self.settle();
+        self.end
+    }
+
+    /// Another life than the one that a peer told first gave the place.
+    pub(super) fn drop_own(&mut self, delivery: DeliveryIndex) {
+        self.drop_range(self.me, delivery, delivery, |_| true);
+    }
+
+    /// Own deliveries that were given back, and not replayed: they stand behind a hole, and their places are given again.
+    pub(super) fn drop_not_replayed(&mut self) {
+        self.drop_range(self.me, self.own_last.next(), DeliveryIndex(u64::MAX), |_| true);
     }
 
     /// A determinant that `from` told, or one more copy of a known one.
@@ -294,9 +312,6 @@ impl Log {
             if !entry.stable && !entry.gone {
                 break;
             }
-            if entry.owner == self.me {
-                self.recoverable = entry.place.delivery;
-            }
             self.gone_settled += usize::from(entry.gone);
             self.settled += 1;
         }
@@ -309,8 +324,17 @@ impl Log {
             }
             self.own_stable = next;
         }
+        while self.recoverable < self.own_last {
+            let next = self.recoverable.next();
+            // What is gone is in a checkpoint, with everything it depends on.
+            if self.position(self.me, next).is_some_and(|position| self.index_behind(position) > self.settled)
+            {
+                break;
+            }
+            self.recoverable = next;
+        }
         if self.gone_settled > LEFTOVERS_MAX && self.gone_settled * 2 > self.entries.len() {
-            // Only what is settled: an own entry further on still has to raise `recoverable` in its turn.
+            // Only what is settled is counted.
             let settled = self.settled;
             let mut index = 0;
             self.entries.retain(|entry| {
@@ -322,11 +346,18 @@ impl Log {
         }
     }
 
-    /// The last own delivery that stands before `position`.
-    pub(super) fn own_before(&self, position: u64) -> Option<DeliveryIndex> {
-        let index = self.index_behind(position - 1);
-        let own = self.entries.range(..index).rev().find(|entry| entry.owner == self.me);
-        own.map(|entry| entry.place.delivery)
+    /// The last own delivery before any that stands at `position` or behind it.
+    pub(super) fn own_before(&self, position: u64) -> DeliveryIndex {
+        let own = self.behind(position - 1).filter(|entry| entry.owner == self.me);
+        own.map(|entry| DeliveryIndex(entry.place.delivery.0 - 1))
+            .min()
+            .unwrap_or(self.own_last)
+            .min(self.own_last)
+    }
+
+    /// The last position that own deliveries up to `index` stand at.
+    pub(super) fn last_position_upto(&self, index: DeliveryIndex) -> Option<u64> {
+        self.at.range((self.me, DeliveryIndex(0))..=(self.me, index)).map(|(_, &position)| position).max()
     }
 }
 

@@ -22,10 +22,9 @@ pub(super) mod tag {
     pub(in crate::causal) const HELD: u8 = 0x40;
     pub(in crate::causal) const CARRY: u8 = 0x41;
     pub(in crate::causal) const AGAIN: u8 = 0x42;
-    pub(in crate::causal) const REMEMBERED: u8 = 0x43;
-    pub(in crate::causal) const RETOLD: u8 = 0x44;
-    pub(in crate::causal) const COVERED: u8 = 0x45;
-    pub(in crate::causal) const RECOVERED: u8 = 0x46;
+    pub(in crate::causal) const RETOLD: u8 = 0x43;
+    pub(in crate::causal) const COVERED: u8 = 0x44;
+    pub(in crate::causal) const RECOVERED: u8 = 0x45;
 }
 
 /// Leads an entry: a new run begins, an input, or (from here on) the sending node's id is added.

@@ -239,9 +239,8 @@ impl World {
                         0x40 => "held",
                         0x41 => "carry",
                         0x42 => "again",
-                        0x43 => "remembered",
-                        0x44 => "retold",
-                        0x45 => "covered",
+                        0x43 => "retold",
+                        0x44 => "covered",
                         _ => "recovered",
                     });
                     let session = &mut self.sessions[a][to.0 as usize];
@@ -251,6 +250,7 @@ impl World {
                 }
                 Wish::Flush => self.nodes[a].sync(),
                 Wish::Remembered { place, source } => {
+                    self.count("remembered");
                     if self.nodes[a].phase == Phase::Collecting {
                         self.nodes[a].remembered.insert(place.delivery.0, (place, source));
                     }
