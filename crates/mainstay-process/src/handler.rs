@@ -114,22 +114,59 @@ impl Context<'_> {
     /// Emits an output to the outside world. It leaves when this delivery is stable.
     ///
     /// # Panics
-    /// When no port of that name was declared: a bug in the service, treated as any panic of the handler.
+    /// Where [`Self::try_send`] has an error: a bug in the service, treated as any panic of the handler.
     pub fn send(&mut self, port: &str, body: impl Into<Vec<u8>>) -> OutputId {
-        let index = self.ports.iter().position(|declared| declared.name == port).unwrap_or_else(|| {
-            let declared: Vec<_> = self.ports.iter().map(|declared| declared.name.as_str()).collect();
-            panic!("the service sends to port `{port}`, which it never declared; declared are {declared:?}")
-        });
+        self.try_send(port, body).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same, for ports and bodies that come from outside.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing is emitted.
+    pub fn try_send(&mut self, port: &str, body: impl Into<Vec<u8>>) -> Result<OutputId, SendError> {
+        let Some(index) = self.ports.iter().position(|declared| declared.name == port) else {
+            let declared = self.ports.iter().map(|declared| declared.name.clone()).collect();
+            return Err(SendError::UnknownPort { port: port.to_owned(), declared });
+        };
+        let body = body.into();
+        if self.ports[index].lines
+            && let Some(offset) = body.iter().position(|&byte| byte == b'\n')
+        {
+            return Err(SendError::LineBreak { port: port.to_owned(), offset });
+        }
         let id = self.asked.next_output;
         self.asked.next_output = id.next();
-        self.asked.outputs.push((id, PortIndex(index), body.into()));
-        id
+        self.asked.outputs.push((id, PortIndex(index), body));
+        Ok(id)
     }
 
     /// Asks for [`Handler::timer`] with `token` once `delay` has passed.
     pub fn set_timer(&mut self, delay: Duration, token: u64) {
         self.asked.timers.push((self.now.after(delay), token));
     }
+}
+
+/// An output cannot be emitted. Nothing was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No port has that name.
+    #[error("the service sends to port `{port}`, which it never declared; declared are {declared:?}")]
+    UnknownPort {
+        /// The name given.
+        port: String,
+        /// The names there are.
+        declared: Vec<String>,
+    },
+    /// The receiver would see two outputs where one was sent.
+    #[error(
+        "the output has a line break at byte {offset}, but each output of port `{port}` is one line; encode it, for instance as JSON"
+    )]
+    LineBreak {
+        /// The port.
+        port: String,
+        /// Where in the body.
+        offset: usize,
+    },
 }
 
 /// A small generator with a recorded seed (SplitMix64: Steele, Lea and Flood 2014).
@@ -143,5 +180,33 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::{Guarantee, Port};
+
+    #[test]
+    fn a_line_break_is_refused_only_where_each_output_is_a_line() {
+        let port =
+            |name: &str, lines| Port { name: name.to_owned(), guarantee: Guarantee::Deduplicated, lines };
+        let ports = [port("mail", false), port("audit", true)];
+        let mut asked = Asked::default();
+        let mut context = Context {
+            now: Time(0),
+            store: StoreId([0; 16]),
+            random: Random(0),
+            asked: &mut asked,
+            ports: &ports,
+        };
+        assert!(context.try_send("mail", "two\nlines").is_ok());
+        assert!(context.try_send("audit", "one line").is_ok());
+        let error = context.try_send("audit", "two\nlines").expect_err("it has a line break");
+        assert_eq!(error, SendError::LineBreak { port: "audit".to_owned(), offset: 3 });
+        let error = context.try_send("log", "x").expect_err("there is no such port");
+        assert!(error.to_string().contains(r#"declared are ["mail", "audit"]"#), "{error}");
+        assert_eq!(asked.outputs.len(), 2);
     }
 }

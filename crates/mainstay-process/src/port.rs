@@ -35,6 +35,8 @@ pub struct Port {
     pub name: String,
     /// What is guaranteed there.
     pub guarantee: Guarantee,
+    /// Whether each output there is one line, to which the port adds the line break: none may contain one.
+    pub lines: bool,
 }
 
 /// The place of a port among the declared ones, in this life of the process.

@@ -44,13 +44,14 @@ impl OutputPort {
         Self { name: name.into(), guarantee: Guarantee::Deduplicated, carrier }
     }
 
-    /// One line per output, appended to the file at `path`; each exactly once.
+    /// One line per output, appended to the file at `path`; each exactly once. An output must not contain a line break.
     #[must_use]
     pub fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self { name: name.into(), guarantee: Guarantee::Deduplicated, carrier: Carrier::File(path.into()) }
     }
 
-    /// One line per output on standard output; at least once, since a pipe can neither drop a line nor be asked.
+    /// One line per output on standard output; at least once, since a pipe can neither drop a line nor be asked. An output
+    /// must not contain a line break.
     #[must_use]
     pub fn stdout(name: impl Into<String>) -> Self {
         Self { name: name.into(), guarantee: Guarantee::AtLeastOnce, carrier: Carrier::Stdout }
@@ -92,7 +93,8 @@ impl OutputPort {
     /// What the process needs to know of it.
     #[must_use]
     pub fn declared(&self) -> Port {
-        Port { name: self.name.clone(), guarantee: self.guarantee }
+        let lines = matches!(self.carrier, Carrier::File(_) | Carrier::Stdout);
+        Port { name: self.name.clone(), guarantee: self.guarantee, lines }
     }
 
     /// Starts what carries the outputs.

@@ -178,7 +178,7 @@ impl World {
             ports: PORTS
                 .iter()
                 .zip(GUARANTEES)
-                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee })
+                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false })
                 .collect(),
             limits,
             entropy: 0,

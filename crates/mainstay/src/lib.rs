@@ -56,7 +56,7 @@ pub use crate::command_line::serve;
 pub use crate::refusal::Refusal;
 pub use crate::server::{Running, Server};
 pub use crate::service::Service;
-pub use mainstay_process::handler::{Context, Outcome};
+pub use mainstay_process::handler::{Context, Outcome, SendError};
 pub use mainstay_process::port::Guarantee;
 pub use mainstay_recovery::policy::Policy;
 pub use mainstay_runtime::port::OutputPort;

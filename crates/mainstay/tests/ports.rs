@@ -312,3 +312,10 @@ fn a_port_that_cannot_guarantee_what_was_declared_does_not_start() {
         assert!(server(&directory).output(port).start().is_err(), "case {number}");
     }
 }
+
+#[test]
+fn outputs_of_files_and_of_standard_output_are_lines() {
+    let lines = |port: OutputPort| port.declared().lines;
+    assert!(lines(OutputPort::file("p", "f")) && lines(OutputPort::stdout("p")));
+    assert!(!lines(OutputPort::http("p", "http://127.0.0.1:1/")));
+}

@@ -83,7 +83,7 @@ impl Handler for Memo {
 }
 
 pub(crate) fn config() -> Config {
-    let port = |name: &str, guarantee| Port { name: name.to_owned(), guarantee };
+    let port = |name: &str, guarantee| Port { name: name.to_owned(), guarantee, lines: false };
     Config {
         name: "memo".to_owned(),
         version: 1,
