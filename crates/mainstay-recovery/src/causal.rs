@@ -674,6 +674,7 @@ impl Logging for Causal {
         // this node.
         if let Some(position) = self.log.last_position_upto(index) {
             self.log.make_stable_upto(position);
+            self.barriers.retain(|&(_, barrier)| barrier > position);
         }
         self.log.drop_covered(self.me, index);
         self.log.settle();
