@@ -47,7 +47,10 @@ pub const LAYERS: &[Layer] = &[
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME], &[CLIENT]),
     // faces
     plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
-    plain(CLI, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH]),
+    plain(
+        CLI,
+        &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH],
+    ),
     // chores: no part of the product
     plain("xtask", &[]),
 ];
