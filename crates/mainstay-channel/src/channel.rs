@@ -33,6 +33,7 @@ pub struct Channel {
     /// This node's ended lives.
     pub(crate) ends: Vec<(Incarnation, DeliveryIndex)>,
     recovering: bool,
+    orphans_roll_back: bool,
     attached: Vec<u8>,
 }
 
@@ -114,7 +115,22 @@ impl Channel {
         peers.sort_unstable();
         peers.dedup();
         let links = peers.into_iter().map(Link::new).collect();
-        Self { identity, declared, limits, links, ends: Vec::new(), recovering: true, attached: Vec::new() }
+        Self {
+            identity,
+            declared,
+            limits,
+            links,
+            ends: Vec::new(),
+            recovering: true,
+            orphans_roll_back: false,
+            attached: Vec::new(),
+        }
+    }
+
+    /// A peer that holds more than this node's recovered history sent is no sign of too many failures, but an orphan that rolls back
+    /// by itself once it is told: sessions with it are opened, and no message is sent on them.
+    pub fn let_orphans_roll_back(&mut self) {
+        self.orphans_roll_back = true;
     }
 
     /// Who this node says it is.
@@ -299,10 +315,10 @@ impl Channel {
         if theirs.identity.node != peer {
             return Err(Refusal::Misaddressed { meant: peer, reached: theirs.identity.node });
         }
-        let (limits, recovering) = (self.limits, self.recovering);
+        let (limits, may_be_ahead) = (self.limits, self.recovering || self.orphans_roll_back);
         let peer_orphan = Orphan::of(theirs.seen, &self.ends);
         let link = self.link_mut(peer);
-        let reborn = link.open(theirs, &limits, recovering)?;
+        let reborn = link.open(theirs, &limits, may_be_ahead)?;
         let orphan = Orphan::of(link.seen, &theirs.ends);
         Ok(Greeted {
             incarnation: theirs.identity.incarnation,
@@ -453,6 +469,9 @@ impl Channel {
         let mut ahead = Vec::new();
         for link in &mut self.links {
             link.log.recovered();
+            if self.orphans_roll_back {
+                continue;
+            }
             if let Stage::Open(Session { sending, .. }) = &link.stage
                 && let Err(refusal) = link.check_not_ahead(sending.received())
             {

@@ -34,6 +34,8 @@ pub enum Frame<'a> {
     Control(&'a [u8]),
     /// A node that collects was told everything that the one who speaks has for it.
     Collected,
+    /// The sender of this frame, which was recovering when it greeted, is recovered: whatever its history sent, it has sent again.
+    Recovered,
     /// Retained messages of the other fill much memory: it should make a checkpoint, or its journal durable.
     Pinned {
         /// How much is retained, in bytes.
@@ -150,6 +152,7 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(body);
             }
             Self::Collected => out.push(KIND_COLLECTED),
+            Self::Recovered => out.push(KIND_RECOVERED),
             Self::Pinned { bytes } => put_number(KIND_PINNED, *bytes, out),
             Self::Refused { code, text } => {
                 assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
@@ -190,6 +193,7 @@ impl<'a> Frame<'a> {
             KIND_RECEIVED => Self::Received { ssn: Ssn(reader.u64()?) },
             KIND_COVERED => Self::Covered { ssn: Ssn(reader.u64()?) },
             KIND_COLLECTED => Self::Collected,
+            KIND_RECOVERED => Self::Recovered,
             KIND_PINNED => Self::Pinned { bytes: reader.u64()? },
             kind => return Err(FrameError::Kind { kind }),
         };
@@ -209,6 +213,7 @@ impl<'a> Frame<'a> {
             Self::Covered { .. } => "Covered",
             Self::Control(_) => "Control",
             Self::Collected => "Collected",
+            Self::Recovered => "Recovered",
             Self::Pinned { .. } => "Pinned",
             Self::Refused { .. } => "Refused",
         }
@@ -292,3 +297,4 @@ const KIND_CONTROL: u8 = 5;
 const KIND_COLLECTED: u8 = 6;
 const KIND_PINNED: u8 = 7;
 const KIND_REFUSED: u8 = 8;
+const KIND_RECOVERED: u8 = 9;

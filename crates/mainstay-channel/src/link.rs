@@ -106,7 +106,7 @@ impl Link {
         &mut self,
         theirs: &Hello,
         limits: &Limits,
-        recovering: bool,
+        may_be_ahead: bool,
     ) -> Result<bool, Refusal> {
         let node = self.peer;
         let Stage::Greeting(greeting) = self.stage else {
@@ -119,7 +119,7 @@ impl Link {
         if theirs.received < self.log.covered() {
             return Err(Refusal::Forgot { node, covered: self.log.covered(), received: theirs.received });
         }
-        if !recovering {
+        if !may_be_ahead {
             self.check_not_ahead(theirs.received)?;
         }
         self.log.cover(theirs.covered);

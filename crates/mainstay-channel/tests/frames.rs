@@ -49,6 +49,7 @@ fn frames() -> Vec<Frame<'static>> {
         Frame::Covered { ssn: Ssn(0) },
         Frame::Control(b"control"),
         Frame::Collected,
+        Frame::Recovered,
         Frame::Pinned { bytes: 99 },
         Frame::Refused { code: 6, text: "an older life" },
     ]

@@ -83,8 +83,8 @@ struct Cuts {
 }
 
 fn rule(given: &str) -> Result<Rule, UsageError> {
-    Rule::ALL.into_iter().find(|rule| rule.broken_name() == given).ok_or_else(|| {
-        let names = Rule::ALL.map(Rule::broken_name).join(", ");
+    Rule::OF_ONE_PROCESS.into_iter().find(|rule| rule.broken_name() == given).ok_or_else(|| {
+        let names = Rule::OF_ONE_PROCESS.map(Rule::broken_name).join(", ");
         UsageError { explanation: format!("no rule is broken by `{given}`; there are: {names}") }
     })
 }

@@ -13,7 +13,7 @@
 //! | 16 | store id |
 //! | 4 | handler version |
 //! | 4 + n | handler name |
-//! | 8 + n | tables (postcard) |
+//! | 8 + n | tables, and the sender log with the logging protocol's bookkeeping as one byte string (postcard) |
 //! | 8 + n | handler state; its length is 2^64 - 1 when it was not known in advance: then it ends 24 bytes before the end |
 //! | 8 | XXH3-64 of the handler state |
 //! | 8 | XXH3-64 of everything before this field |
@@ -54,6 +54,8 @@ pub(crate) struct Loaded {
     pub(crate) version: u32,
     pub(crate) name: String,
     pub(crate) tables: Tables,
+    /// The sender log and the protocol's bookkeeping; empty for a process that stands alone.
+    pub(crate) links: Vec<u8>,
     pub(crate) state: Vec<u8>,
 }
 
@@ -155,6 +157,7 @@ pub(crate) fn save(
     into: &mut dyn Write,
     identity: (Lsn, StoreId, u32, &str),
     tables: &Tables,
+    links: &[u8],
     state: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<Saved> {
     let (lsn, store, version, name) = identity;
@@ -167,7 +170,7 @@ pub(crate) fn save(
     let mut text = Vec::new();
     put_bytes(&mut text, name.as_bytes());
     hashed.write_all(&text)?;
-    let tables = postcard::to_allocvec(tables).map_err(io::Error::other)?;
+    let tables = postcard::to_allocvec(&(tables, links)).map_err(io::Error::other)?;
     hashed.write_all(&(tables.len() as u64).to_le_bytes())?;
     hashed.write_all(&tables)?;
     hashed.write_all(&LENGTH_UNKNOWN.to_le_bytes())?;
@@ -220,7 +223,7 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     let name =
         String::from_utf8(reader.bytes().map_err(damaged)?.to_vec()).map_err(|_| CheckpointError::Damaged)?;
     let length = usize::try_from(reader.u64().map_err(damaged)?).map_err(|_| CheckpointError::Damaged)?;
-    let tables =
+    let (tables, links) =
         postcard::from_bytes(reader.take(length).map_err(damaged)?).map_err(|_| CheckpointError::Damaged)?;
     if reader.u64().map_err(damaged)? != LENGTH_UNKNOWN {
         return Err(CheckpointError::Damaged);
@@ -229,7 +232,7 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     if xxh3_64(&state) != state_hash {
         return Err(CheckpointError::Damaged);
     }
-    Ok(Loaded { lsn, version, name, tables, state })
+    Ok(Loaded { lsn, version, name, tables, links, state })
 }
 
 struct Hashed<'a> {
@@ -264,9 +267,10 @@ mod tests {
     fn saved() -> Vec<u8> {
         let mut file = Vec::new();
         let tables = Tables::default();
-        let saved =
-            save(&mut file, (Lsn(64), STORE, 3, "ledger"), &tables, |into| into.write_all(b"the state"))
-                .expect("a vector takes all");
+        let saved = save(&mut file, (Lsn(64), STORE, 3, "ledger"), &tables, b"links", |into| {
+            into.write_all(b"the state")
+        })
+        .expect("a vector takes all");
         assert_eq!(saved.bytes, file.len() as u64);
         file
     }

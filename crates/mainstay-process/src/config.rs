@@ -2,8 +2,10 @@
 
 use crate::port::Port;
 use mainstay_recovery::policy::Policy;
+use mainstay_types::id::{ClusterId, NodeId};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a process is told at its start.
@@ -19,12 +21,27 @@ pub struct Config {
     pub policy: Policy,
     /// Where outputs go.
     pub ports: Vec<Port>,
+    /// The cluster that it is a node of; `None` for a process that stands alone.
+    pub cluster: Option<Cluster>,
     /// Limits.
     pub limits: Limits,
     /// A fresh random number, from which the recorded seeds of this life are derived.
     pub entropy: u64,
     /// All kept, except in the simulator.
     pub rules: Rules,
+}
+
+/// A static list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Which cluster: nodes of different clusters refuse each other.
+    pub id: ClusterId,
+    /// This node.
+    pub me: NodeId,
+    /// Every other node, with the policy that it logs by.
+    pub others: BTreeMap<NodeId, Policy>,
+    /// Limits of the links between them.
+    pub links: mainstay_channel::limits::Limits,
 }
 
 /// The limits of a process.
@@ -46,6 +63,8 @@ pub struct Limits {
     pub client_idle_min: Duration,
     /// Outputs not acknowledged yet.
     pub outputs_pending_max: usize,
+    /// Requests taken that a later delivery is to answer.
+    pub open_requests_max: usize,
     /// How often a delivery that ends in a panic, an abort or an unexplained death is tried before it is quarantined.
     pub handler_attempts_max: u32,
     /// Bytes of log after which a checkpoint is taken.
@@ -65,6 +84,7 @@ impl Default for Limits {
             client_threads_max: 1024,
             client_idle_min: Duration::from_secs(3600),
             outputs_pending_max: 100_000,
+            open_requests_max: 100_000,
             handler_attempts_max: 3,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Duration::from_secs(60),

@@ -3,8 +3,13 @@
 use crate::event::ReplyToken;
 use crate::handler::Answer;
 use crate::port::PortIndex;
+use crate::record::rolled_back::RolledBack;
+use mainstay_channel::frame::FrameError;
+use mainstay_channel::refusal::Refusal;
 use mainstay_journal::effect::DiskEffect;
-use mainstay_types::id::{ClientId, Lsn, OutputId};
+use mainstay_recovery::logging::Malformed;
+use mainstay_recovery::policy::Policy;
+use mainstay_types::id::{ClientId, Lsn, NodeId, OutputId};
 use mainstay_types::time::Time;
 use std::sync::Arc;
 
@@ -28,6 +33,21 @@ pub enum Effect {
         /// Its position: replay begins there.
         lsn: Lsn,
     },
+    /// Whole frames for another node, each with its length (u32, little-endian) before it. Dropped if no connection stands: what
+    /// matters is sent again on the next.
+    Frames {
+        /// To whom.
+        to: NodeId,
+        /// The frames.
+        bytes: Vec<u8>,
+    },
+    /// Close the connection to this node, after sending what was given before: it broke the protocol, or is refused.
+    HangUp {
+        /// Which.
+        peer: NodeId,
+        /// Why.
+        why: HangUp,
+    },
     /// Sync, rename and sync the directory ([`crate::checkpoint::publish`]), then report `Published`.
     PublishCheckpoint {
         /// Its position.
@@ -38,6 +58,9 @@ pub enum Effect {
     /// The handler panicked during this delivery: its partial state is worthless. Drop this process and recover a new one
     /// from the directory; deliveries, attempts and outputs are all accounted for there.
     Abandon(Abandoned),
+    /// Deliveries of this process depend on a state that another node lost. Drop this process and recover a new one from the
+    /// directory with [`crate::recover::Start::roll_back`] set to this.
+    RollBack(RolledBack),
     /// The clean stop is complete: checkpoint published, journal sealed.
     Stopped,
 }
@@ -51,6 +74,49 @@ pub struct Abandoned {
     pub attempts: u32,
     /// What the panic said.
     pub message: String,
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HangUp {
+    /// The peer was refused, or broke the rules of the link.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A frame is not one of this version's.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A control message is not one of this version's, or claims what cannot be.
+    #[error(transparent)]
+    Control(#[from] Malformed),
+    /// The peer refuses this node.
+    #[error("{peer} refuses this node: {text}")]
+    RefusedByPeer {
+        /// Who.
+        peer: NodeId,
+        /// Why, as a number: [`Refusal::code`].
+        code: u8,
+        /// Why, in the peer's words.
+        text: String,
+    },
+    /// The peer's policy is not the one that the list of nodes says, or the two guarantee nothing together.
+    #[error(
+        "{peer} logs by policy {}, the list of nodes says {}, and this node logs by {ours}: nothing was exchanged. Give all nodes the same \
+         list, with policies that go together", named(.theirs.as_ref()), named(.listed.as_ref())
+    )]
+    Policies {
+        /// Whose.
+        peer: NodeId,
+        /// The policy that the list of nodes says.
+        listed: Option<Policy>,
+        /// The policy that the peer says; `None` if this version does not know it.
+        theirs: Option<Policy>,
+        /// This node's.
+        ours: Policy,
+    },
+}
+
+fn named(policy: Option<&Policy>) -> String {
+    policy.map_or_else(|| "an unknown one".to_owned(), |policy| format!("`{policy}`"))
 }
 
 /// What is said to a client.
@@ -111,6 +177,10 @@ pub enum Limit {
     Clients,
     /// Outputs not acknowledged yet.
     Outputs,
+    /// Requests taken and to be answered by a later delivery.
+    OpenRequests,
+    /// Bytes of messages that another node pins, because it does not release them.
+    SenderLog,
 }
 
 /// Why the journal cannot take more.

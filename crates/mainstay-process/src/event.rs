@@ -2,7 +2,7 @@
 
 use crate::handler::Outcome;
 use mainstay_journal::effect::DiskEvent;
-use mainstay_types::id::{ClientId, Lsn, OutputId, Sequence, ThreadId};
+use mainstay_types::id::{ClientId, Lsn, NodeId, OutputId, Sequence, ThreadId};
 
 /// An event: the only way in.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub enum Event {
     Disk(DiskEvent),
     /// What became of a checkpoint.
     Checkpoint(CheckpointEvent),
+    /// From another node.
+    Peer(PeerEvent),
     /// The driver has nothing more at hand: time to sync what is waited for, once for all of it.
     Drained,
     /// Time passed: timers, expiry, checkpoints by time.
@@ -72,7 +74,7 @@ pub struct Request {
 }
 
 /// By what a repetition of a request is recognised.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Identity {
     /// By nothing: sent twice, it takes effect twice.
     None,
@@ -98,6 +100,28 @@ pub enum Resolution {
     SendAgain,
     /// It shall not: give it up.
     Abandon,
+}
+
+/// What happens on the connections to other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerEvent {
+    /// A connection stands: its two ends are authenticated and of one cluster.
+    Connected {
+        /// The node at its other end.
+        peer: NodeId,
+    },
+    /// Whole frames arrived, each with its length (u32, little-endian) before it.
+    Frames {
+        /// From whom.
+        peer: NodeId,
+        /// The frames.
+        bytes: Vec<u8>,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Whose.
+        peer: NodeId,
+    },
 }
 
 /// What became of a checkpoint.

@@ -1,7 +1,7 @@
 //! The user's side of a process: a deterministic, synchronous handler over its own state.
 
 use crate::port::PortIndex;
-use mainstay_types::id::{OutputId, StoreId};
+use mainstay_types::id::{DeliveryIndex, NodeId, OutputId, StoreId};
 use mainstay_types::time::Time;
 use std::io;
 use std::time::Duration;
@@ -11,8 +11,15 @@ use std::time::Duration;
 /// Everything that could differ between a first run and a replay must come in through [`Context`]: a handler that reads a
 /// clock, draws randomness, walks a hash map in its random order or looks at the world diverges, and replay says so.
 pub trait Handler {
-    /// Handles one request and answers it. Changes to `self` are kept even if the answer is a refusal.
-    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer;
+    /// Handles one request and answers it: changes to `self` are kept even if the answer is a refusal. `None`: it is answered
+    /// in a later delivery, by [`Context::answer`] with this delivery's [`Context::request`]; until then repetitions wait too.
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer>;
+
+    /// Takes a message that another node sent by [`Context::tell`]: exactly once, and in the order of sending among those from
+    /// the same node.
+    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
+        let _ = (from, body, context);
+    }
 
     /// Answers a read. It is not logged and must not matter to later deliveries.
     fn query(&self, body: &[u8]) -> Answer;
@@ -83,7 +90,13 @@ pub struct Context<'a> {
     pub(crate) random: Random,
     pub(crate) asked: &'a mut Asked,
     pub(crate) ports: &'a [crate::port::Port],
+    pub(crate) delivery: DeliveryIndex,
+    pub(crate) nodes: &'a [NodeId],
 }
+
+/// A request that is answered later: the delivery that took it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+pub struct RequestId(pub DeliveryIndex);
 
 /// What a delivery asked for, collected while the handler runs. Numbers continue those of the tables.
 #[derive(Debug, Default)]
@@ -91,6 +104,8 @@ pub(crate) struct Asked {
     pub(crate) next_output: OutputId,
     pub(crate) outputs: Vec<(OutputId, PortIndex, Vec<u8>)>,
     pub(crate) timers: Vec<(Time, u64)>,
+    pub(crate) messages: Vec<(NodeId, Vec<u8>)>,
+    pub(crate) answers: Vec<(RequestId, Answer)>,
 }
 
 impl Context<'_> {
@@ -138,6 +153,38 @@ impl Context<'_> {
         self.asked.next_output = id.next();
         self.asked.outputs.push((id, PortIndex(index), body));
         Ok(id)
+    }
+
+    /// The request being handled, for an answer in a later delivery.
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        RequestId(self.delivery)
+    }
+
+    /// Answers a request for which [`Handler::handle`] gave no answer. One that is answered already, or was never taken, is
+    /// left as it is.
+    pub fn answer(&mut self, request: RequestId, answer: Answer) {
+        self.asked.answers.push((request, answer));
+    }
+
+    /// The other nodes of the cluster, in ascending order; none for a process that stands alone.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeId] {
+        self.nodes
+    }
+
+    /// Sends a message to another node: its handler's [`Handler::message`] gets it exactly once, whatever crashes within what
+    /// the logging policy promises. It leaves when the policy lets it.
+    ///
+    /// # Panics
+    /// When the cluster has no such node: a bug in the service, treated as any panic of the handler.
+    pub fn tell(&mut self, to: NodeId, body: impl Into<Vec<u8>>) {
+        assert!(
+            self.nodes.contains(&to),
+            "the service tells {to}, which is not one of the other nodes: {:?}",
+            self.nodes
+        );
+        self.asked.messages.push((to, body.into()));
     }
 
     /// Asks for [`Handler::timer`] with `token` once `delay` has passed.
@@ -200,6 +247,8 @@ mod tests {
             random: Random(0),
             asked: &mut asked,
             ports: &ports,
+            delivery: DeliveryIndex(1),
+            nodes: &[],
         };
         assert!(context.try_send("mail", "two\nlines").is_ok());
         assert!(context.try_send("audit", "one line").is_ok());

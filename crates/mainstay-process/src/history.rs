@@ -2,14 +2,16 @@
 //! execute.
 
 use crate::config::Config;
-use crate::event::{Identity, Resolution};
-use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random};
+use crate::event::Resolution;
+use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random, RequestId};
+use crate::links::{Emitted, LateAnswer, Links};
 use crate::outbox::Pending;
 use crate::port::{Guarantee, OutputState};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
 use crate::summary::Summary;
 use crate::tables::Tables;
+use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId, StoreId};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,6 +24,8 @@ pub(crate) struct History<H> {
     pub(crate) handler: H,
     pub(crate) tables: Tables,
     pub(crate) store: StoreId,
+    /// Its share of the cluster; `None` for a process that stands alone.
+    pub(crate) links: Option<Links>,
     /// What the latest deliveries did, as far back as a record may still speak of it: a record written while other
     /// deliveries waited (immediate logging) names an earlier one.
     recent: VecDeque<(DeliveryIndex, Summary)>,
@@ -37,6 +41,10 @@ pub(crate) struct Done {
     pub(crate) outputs: Vec<OutputId>,
     /// An output in doubt that a person wants sent again.
     pub(crate) send_again: Option<OutputId>,
+    /// Messages to other nodes.
+    pub(crate) messages: Vec<Emitted>,
+    /// Requests of earlier deliveries that this one answered.
+    pub(crate) late: Vec<LateAnswer>,
 }
 
 /// The handler panicked; the state of the history is worthless now.
@@ -46,19 +54,25 @@ pub(crate) struct Panicked {
 }
 
 impl<H: Handler> History<H> {
-    pub(crate) fn new(handler: H, tables: Tables, store: StoreId, config: &Config) -> Self {
+    pub(crate) fn new(
+        handler: H,
+        tables: Tables,
+        links: Option<Links>,
+        store: StoreId,
+        config: &Config,
+    ) -> Self {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
-        Self { handler, tables, store, recent, recent_max: config.limits.backlog_requests_max + 2 }
+        Self { handler, tables, store, links, recent, recent_max: config.limits.backlog_requests_max + 2 }
     }
 
-    /// Remembers that a delivery is in the journal.
+    /// Remembers that a delivery has its place in history.
     pub(crate) fn logged(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn) {
         if let Delivery::Request { identity, expires, body } = delivery {
             self.tables.logged(identity, body, end, prefix.now, *expires);
         }
     }
 
-    /// Executes a logged delivery.
+    /// Executes a delivery that has its place; `end` is that of its record, or of the one before where it has none.
     pub(crate) fn execute(
         &mut self,
         delivery: &Delivery,
@@ -68,19 +82,23 @@ impl<H: Handler> History<H> {
     ) -> Result<Done, Panicked> {
         let mut done = Done::default();
         let mut asked = Asked { next_output: self.tables.last_output.next(), ..Asked::default() };
+        if let Some(links) = &mut self.links {
+            links.delivered(delivery, prefix, self.tables.life, end, config.policy.journals_messages());
+        }
         let mut context = Context {
             now: prefix.now,
             store: self.store,
             random: Random(prefix.seed),
             asked: &mut asked,
             ports: &config.ports,
+            delivery: prefix.delivery,
+            nodes: self.links.as_ref().map_or(&[], |links| &links.nodes),
         };
         let handler = &mut self.handler;
         let tables = &mut self.tables;
         match delivery {
             Delivery::Request { body, .. } => {
-                let answer = guarded(|| handler.handle(body, &mut context))?;
-                done.answer = Some(Arc::new(answer));
+                done.answer = guarded(|| handler.handle(body, &mut context))?.map(Arc::new);
             }
             Delivery::Timer { timer } => {
                 if let Some(token) = tables.timers.take(*timer) {
@@ -91,6 +109,9 @@ impl<H: Handler> History<H> {
                 if tables.outbox.settle(*output) {
                     guarded(|| handler.output_settled(*output, outcome, &mut context))?;
                 }
+            }
+            Delivery::Message { from, body, .. } => {
+                guarded(|| handler.message(*from, body, &mut context))?;
             }
             Delivery::Registered { replaces } => {
                 done.registered = Some(tables.clients.register(*replaces, prefix.now));
@@ -122,6 +143,9 @@ impl<H: Handler> History<H> {
         if matches!(delivery, Delivery::Request { .. }) {
             done.answer = Some(Arc::new(quarantine_answer()));
         }
+        if let Some(links) = &mut self.links {
+            links.delivered(delivery, prefix, self.tables.life, end, config.policy.journals_messages());
+        }
         self.tables.quarantined += 1;
         let asked = Asked { next_output: self.tables.last_output.next(), ..Asked::default() };
         let summary = Summary::of(done.answer.as_deref(), &asked, &config.ports);
@@ -147,7 +171,11 @@ impl<H: Handler> History<H> {
     ) {
         let tables = &mut self.tables;
         tables.executed = prefix.delivery;
-        tables.executed_end = end;
+        // For messages the mark `Recoverable` speaks, where the policy has one.
+        let is_message = matches!(delivery, Delivery::Message { .. });
+        if !is_message || matches!(config.policy, Policy::Immediate | Policy::Deferred) {
+            tables.executed_end = end;
+        }
         tables.summary = summary;
         tables.now = prefix.now;
         for (id, port, body) in asked.outputs {
@@ -158,6 +186,7 @@ impl<H: Handler> History<H> {
                 end,
                 state: OutputState::Prepared,
                 intended: false,
+                delivery: prefix.delivery,
             };
             tables.outbox.insert(id, pending);
             done.outputs.push(id);
@@ -165,10 +194,24 @@ impl<H: Handler> History<H> {
         for (due, token) in asked.timers {
             tables.timers.set(due, token);
         }
-        if let (Delivery::Request { identity, .. }, Some(answer)) = (delivery, &done.answer)
-            && *identity != Identity::None
-        {
-            tables.answered(identity, answer, prefix.now);
+        if let Delivery::Request { identity, .. } = delivery {
+            match &done.answer {
+                Some(answer) => tables.answered(identity, answer, prefix.now),
+                None => tables.open.insert(RequestId(prefix.delivery), identity),
+            }
+        }
+        for (request, answer) in asked.answers {
+            let Some(identity) = tables.open.remove(request) else { continue };
+            let answer = Arc::new(answer);
+            tables.answered(&identity, &answer, prefix.now);
+            let expires = tables.expires(&identity, prefix.now);
+            done.late.push(LateAnswer { request, answer, expires });
+        }
+        if let Some(links) = &mut self.links {
+            for (to, body) in asked.messages {
+                let ssn = links.emit(to, tables.life, prefix.delivery, body);
+                done.messages.push(Emitted { to, ssn });
+            }
         }
         self.recent.push_back((prefix.delivery, summary));
         if self.recent.len() > self.recent_max {

@@ -12,7 +12,7 @@ use crate::record::prefix::Prefix;
 use crate::tables::Known;
 use mainstay_journal::journal::{AppendError, Appended, Health};
 use mainstay_journal::memory::PageMemory;
-use mainstay_types::id::{ClientId, Lsn, OutputId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId};
 use mainstay_types::rules::Rule;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ pub(crate) struct Logged {
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn request(&mut self, delivery: Delivery, token: ReplyToken, out: &mut Vec<Effect>) {
-        let refusal = if self.life != Life::Running {
+        let refusal = if !matches!(self.life, Life::Running | Life::Collecting) {
             Some(Reply::Unavailable { reason: Unavailable::Stopping })
         } else if self.backlog.len() + self.logged.len() >= self.config.limits.backlog_requests_max {
             self.stats.refused += 1;
@@ -54,10 +54,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.submit(Pending { delivery, token: None }, out);
     }
 
-    fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
+    pub(crate) fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
         // On a full disk what nobody could repeat waits for space; a request is answered at once.
         let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
-        if self.backlog.is_empty() || not_behind {
+        if self.life != Life::Collecting && (self.backlog.is_empty() || not_behind) {
             if let Err(pending) = self.admit(pending, out) {
                 self.stats.stalled += 1;
                 self.backlog.push_back(pending);
@@ -107,10 +107,20 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             (Delivery::Request { identity, expires, body }, Some(token)) => {
                 let limits = &self.config.limits;
                 *expires = matches!(identity, Identity::Key(_)).then(|| self.now.after(limits.key_retention));
+                if self.is_pinned() {
+                    self.stats.refused += 1;
+                    out.push(Effect::Reply { token, reply: Reply::Busy { limit: Limit::SenderLog } });
+                    return Ok(());
+                }
                 let known = match given_away(&self.logged, identity) {
                     Some(end) => Known::Evicted { end: Some(end) },
                     None => self.history.tables.lookup(identity, body, self.now, limits, self.config.rules),
                 };
+                if let Known::Open(request) = known {
+                    self.stats.duplicates += 1;
+                    self.waiting.entry(request).or_default().push(token);
+                    return Ok(());
+                }
                 if let Some((reply, end)) = self.known_reply(known) {
                     self.hold_reply(token, reply, end, Rule::DuplicateAfterStable, out);
                     return Ok(());
@@ -169,7 +179,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     fn known_reply(&mut self, known: Known) -> Option<(Reply, Lsn)> {
         let executed_end = self.history.tables.executed_end;
         match known {
-            Known::Fresh => None,
+            Known::Fresh | Known::Open(_) => None,
             Known::Answered { answer, end, expires } => {
                 self.stats.duplicates += 1;
                 Some((Reply::Answer { answer, replayed: true, expires }, end))
@@ -202,6 +212,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             executed: tables.executed,
             summary: tables.summary,
         };
+        if matches!(pending.delivery, Delivery::Message { .. }) && !self.config.policy.journals_messages() {
+            self.deliver_unjournaled(prefix, pending, out);
+            return Ok(());
+        }
         let Scratch { head, disk, .. } = &mut self.scratch;
         head.clear();
         pending.delivery.put_head(&prefix, head);
@@ -222,6 +236,20 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Ok(())
     }
 
+    /// Under a policy that keeps messages in other nodes' memory: the delivery has a place, but no record. Its attempts are counted under its
+    /// index, in a range of LSNs that no journal reaches.
+    fn deliver_unjournaled(&mut self, prefix: Prefix, pending: Pending, out: &mut Vec<Effect>) {
+        self.last_logged = prefix.delivery;
+        let lsn = unjournaled_lsn(prefix.delivery);
+        let appended = Appended { lsn, end: self.history.tables.executed_end };
+        let logged = Logged { appended, prefix, pending };
+        if self.logged.is_empty() {
+            self.deliver(logged, out);
+        } else {
+            self.logged.push_back(logged);
+        }
+    }
+
     fn not_logged(&self, pending: Pending, error: AppendError, out: &mut Vec<Effect>) -> Result<(), Pending> {
         let reason = match error {
             AppendError::Stalled => return Err(pending),
@@ -240,6 +268,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         Ok(())
     }
+}
+
+/// What stands for the LSN of a delivery without a record, wherever attempts and verdicts name one.
+pub(crate) fn unjournaled_lsn(index: DeliveryIndex) -> Lsn {
+    Lsn(1 << 63 | index.0)
 }
 
 /// Where the logged registration ends that takes the place of this request's client: once it is delivered, what such a

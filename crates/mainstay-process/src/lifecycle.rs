@@ -18,6 +18,8 @@ const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How far a life is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
+    /// Alive, but what other nodes remember of its past is still being gathered: nothing new is delivered.
+    Collecting,
     Running,
     /// Letting out what is held, then a checkpoint, then the seal.
     Stopping {
@@ -37,18 +39,21 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn checkpoint(&mut self, out: &mut Vec<Effect>) {
         let executed = self.history.tables.executed;
-        if self.life != Life::Abandoned
+        if !matches!(self.life, Life::Abandoned | Life::Collecting)
             && !matches!(self.journal.health(), Health::Poisoned { .. } | Health::Sealed)
             && self.schedule.due(self.journal.end(), executed, self.now, &self.config.limits)
         {
             let lsn = self.replay_from();
+            self.checkpoint_begins();
             self.schedule.begin(lsn, self.journal.end(), executed, self.now);
             out.push(Effect::SaveCheckpoint { lsn });
             if !self.config.rules.keep(Rule::TrimAfterCheckpoint) {
                 self.journal.trim(lsn, &mut self.scratch.disk);
             }
         }
-        if let Some(lsn) = self.schedule.publishable(self.journal.durable()) {
+        if self.checkpoint_may_be_published()
+            && let Some(lsn) = self.schedule.publishable(self.journal.durable())
+        {
             out.push(Effect::PublishCheckpoint { lsn });
         }
     }
@@ -61,6 +66,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             CheckpointEvent::Published { lsn, oldest } => {
                 if let Some(bytes) = self.schedule.published(lsn) {
                     self.stats.checkpoints += 1;
+                    self.checkpoint_published();
                     self.stats.checkpoint_bytes = bytes;
                     if oldest > self.journal.first() {
                         self.journal.trim(oldest, &mut self.scratch.disk);

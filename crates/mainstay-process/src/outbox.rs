@@ -1,7 +1,7 @@
 //! Outputs that are not acknowledged yet.
 
 use crate::port::OutputState;
-use mainstay_types::id::{Lsn, OutputId};
+use mainstay_types::id::{DeliveryIndex, Lsn, OutputId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ pub(crate) struct Pending {
     /// End of the record of the delivery that made it.
     pub(crate) end: Lsn,
     pub(crate) state: OutputState,
+    /// The delivery that made it.
+    pub(crate) delivery: DeliveryIndex,
     /// Whether a record says that it is about to be sent (at-most-once ports).
     pub(crate) intended: bool,
 }

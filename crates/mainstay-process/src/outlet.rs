@@ -2,10 +2,11 @@
 
 use crate::effect::{Abandoned, Effect, Output, Reply, Unavailable};
 use crate::event::ReplyToken;
-use crate::handler::Handler;
+use crate::handler::{Handler, RequestId};
 use crate::history::{Done, History};
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
+use crate::links::Emitted;
 use crate::port::{Guarantee, OutputState, PortIndex};
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
@@ -14,8 +15,9 @@ use crate::record::prefix::Prefix;
 use mainstay_gate::gate::Hold;
 use mainstay_journal::journal::AppendError;
 use mainstay_journal::memory::PageMemory;
+use mainstay_recovery::policy::record_safe;
 use mainstay_types::held::{Held, Origin};
-use mainstay_types::id::{Lsn, OutputId};
+use mainstay_types::id::{Lsn, NodeId, OutputId, Ssn};
 use mainstay_types::mark::After;
 use mainstay_types::rules::Rule;
 use std::sync::Arc;
@@ -28,6 +30,10 @@ pub(crate) enum Leaving {
         reply: Reply,
     },
     Output(OutputId),
+    /// An output of an earlier life, taken up again.
+    OutputAgain(OutputId),
+    /// A message to another node.
+    Message(Emitted),
     /// An at-most-once output whose delivery is stable; now its intention must become durable.
     Intended(OutputId),
 }
@@ -41,11 +47,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn deliver(&mut self, logged: Logged, out: &mut Vec<Effect>) {
         let Logged { appended, prefix, pending } = logged;
         let attempts = self.journal.begin_attempt(appended.lsn);
+        let (index, from) = (prefix.delivery, sender_of(&pending.delivery));
         match self.history.execute(&pending.delivery, &prefix, appended.end, &self.config) {
             Ok(done) => {
                 self.journal.end_attempt();
                 self.stats.delivered += 1;
-                self.hold_effects(&pending, &prefix, appended.end, done, out);
+                if let Some((from, ssn)) = from {
+                    self.received(from, ssn, index, appended.end);
+                }
+                self.hold_effects(pending, &prefix, done, out);
             }
             Err(panicked) => {
                 self.life = Life::Abandoned;
@@ -55,14 +65,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    fn hold_effects(
-        &mut self,
-        pending: &Pending,
-        prefix: &Prefix,
-        end: Lsn,
-        done: Done,
-        out: &mut Vec<Effect>,
-    ) {
+    fn hold_effects(&mut self, pending: Pending, prefix: &Prefix, done: Done, out: &mut Vec<Effect>) {
+        let end = self.history.tables.executed_end;
+        if self.history.links.is_some() {
+            // A delivery may be recoverable from the start: what it leads to need not stand in the gate.
+            self.publish(out);
+        }
+        let is_request = matches!(pending.delivery, Delivery::Request { .. });
+        if let (true, None, Some(token)) = (is_request, &done.answer, pending.token) {
+            self.waiting.insert(RequestId(prefix.delivery), vec![token]);
+        }
         let reply = match (&pending.delivery, done.answer, done.registered) {
             (Delivery::Request { identity, .. }, Some(answer), _) => {
                 let expires = self.history.tables.expires(identity, prefix.now);
@@ -75,8 +87,21 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let (Some(token), Some(reply)) = (pending.token, reply) {
             self.hold_reply(token, reply, end, Rule::AcknowledgeAfterStable, out);
         }
+        for late in done.late {
+            for token in self.waiting.remove(&late.request).unwrap_or_default() {
+                let reply = Reply::Answer {
+                    answer: Arc::clone(&late.answer),
+                    replayed: false,
+                    expires: late.expires,
+                };
+                self.hold_reply(token, reply, end, Rule::AcknowledgeAfterStable, out);
+            }
+        }
         for output in done.outputs {
             self.hold_output(output, end, out);
+        }
+        for message in done.messages {
+            self.hold_message(message, end, out);
         }
         if let Some(output) = done.send_again
             && let Some(pending) = self.history.tables.outbox.find_mut(output)
@@ -110,6 +135,24 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.hold(Leaving::Output(output), after, out);
     }
 
+    fn hold_message(&mut self, message: Emitted, end: Lsn, out: &mut Vec<Effect>) {
+        let after = if self.config.rules.keep(Rule::MessageAfterLogged) {
+            let links = self.history.links.as_ref().expect("only a node of a cluster emits messages");
+            let index = links.logging.waits_for(message.to, self.history.tables.executed);
+            let to = links.policies[&message.to];
+            let after = self.config.policy.message_after(to, self.config.level, end, index);
+            match links.logging.message_waits() {
+                Some(end) => record_safe(self.config.level, end)
+                    .waits()
+                    .fold(after, |after, (mark, value)| after.and(mark, value)),
+                None => after,
+            }
+        } else {
+            After::NOTHING
+        };
+        self.hold(Leaving::Message(message), after, out);
+    }
+
     pub(crate) fn hold(&mut self, what: Leaving, after: After, out: &mut Vec<Effect>) {
         let delivery = self.history.tables.executed;
         let origin = Origin { instance: INSTANCE, incarnation: self.incarnation, delivery };
@@ -128,6 +171,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         match leaving {
             Leaving::Reply { token, reply } => out.push(Effect::Reply { token, reply }),
             Leaving::Output(output) => self.output_stable(output, out),
+            Leaving::OutputAgain(output) => self.emit(output, true, out),
+            Leaving::Message(Emitted { to, ssn }) => self.message_may_leave(to, ssn),
             Leaving::Intended(output) => self.emit(output, false, out),
         }
     }
@@ -200,6 +245,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             .iter()
             .find(|held| matches!(held.what, Leaving::Intended(waiting) if waiting == id))
             .map_or(After::NOTHING, |held| held.after)
+    }
+}
+
+fn sender_of(delivery: &Delivery) -> Option<(NodeId, Ssn)> {
+    match delivery {
+        Delivery::Message { from, ssn, .. } => Some((*from, *ssn)),
+        _ => None,
     }
 }
 

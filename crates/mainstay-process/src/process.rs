@@ -9,15 +9,18 @@
 use crate::checkpoint::{self, Saved};
 use crate::config::Config;
 use crate::effect::{Effect, Reply, Unavailable};
-use crate::event::{Event, Request};
-use crate::handler::{Handler, Random};
+use crate::event::{Event, ReplyToken, Request};
+use crate::handler::{Handler, Random, RequestId};
 use crate::history::History;
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
+use crate::links::Links;
 use crate::outlet::{Leaving, refuse_poisoned};
 use crate::port::OutputState;
 use crate::record::delivery::Delivery;
+use crate::record::quarantined::Quarantined;
 use crate::schedule::Schedule;
+use crate::sessions::Sessions;
 use crate::stats::Stats;
 use mainstay_gate::gate::Gate;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
@@ -28,7 +31,7 @@ use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, OutputId};
 use mainstay_types::machine::Machine;
 use mainstay_types::mark::{After, Mark};
 use mainstay_types::time::Time;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 /// The instance of a process with a single state.
@@ -54,6 +57,12 @@ pub struct Process<H, M> {
     pub(crate) wake: Option<Time>,
     pub(crate) stats: Stats,
     pub(crate) scratch: Scratch,
+    /// Verdicts of this life's recovery that are not recorded yet.
+    pub(crate) verdicts: Vec<Quarantined>,
+    /// Who waits for requests that a later delivery answers.
+    pub(crate) waiting: BTreeMap<RequestId, Vec<ReplyToken>>,
+    /// What is volatile about the links to other nodes; `None` for a process that stands alone.
+    pub(crate) sessions: Option<Sessions>,
 }
 
 /// Buffers reused between steps.
@@ -85,6 +94,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Takes one event; see [`Machine::step`].
     pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Effect>) {
         self.now = self.now.max(now);
+        let round_ends = matches!(event, Event::Drained);
         if matches!(self.life, Life::Abandoned | Life::Stopped) {
             refuse_after_life(event, out);
             return;
@@ -106,7 +116,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::OutputInDoubt { output } => self.output_in_doubt(output),
             Event::Disk(event) => self.disk_event(event, out),
             Event::Checkpoint(event) => self.checkpoint_event(event),
-            Event::Drained => self.drained(),
+            Event::Peer(event) => self.peer_event(event, out),
+            Event::Drained => {
+                self.retry_at_rest(out);
+                self.drained();
+            }
             Event::Tick => self.tick(out),
             Event::CheckpointNow => self.schedule.force(),
             Event::Stop if self.life == Life::Running => {
@@ -114,7 +128,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             Event::Stop => {}
         }
-        self.after_step(out);
+        self.after_step(round_ends, out);
     }
 
     /// Writes the checkpoint of this moment. The driver calls it when it performs [`Effect::SaveCheckpoint`], before the next step.
@@ -124,7 +138,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub fn save(&self, into: &mut dyn io::Write) -> io::Result<Saved> {
         let identity =
             (self.replay_from(), self.history.store, self.config.version, self.config.name.as_str());
-        checkpoint::save(into, identity, &self.history.tables, |into| self.history.handler.save(into))
+        let links = self.history.links.as_ref().map(Links::save).unwrap_or_default();
+        checkpoint::save(into, identity, &self.history.tables, &links, |into| self.history.handler.save(into))
     }
 
     /// Counters and sizes.
@@ -214,10 +229,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn publish(&mut self, out: &mut Vec<Effect>) {
+        let safe = self.safe_lsn();
         let mut released = std::mem::take(&mut self.scratch.released);
         let mut discarded = Vec::new();
         self.gate.advance(Mark::Appended, self.journal.end().0, &mut released, &mut discarded);
         self.gate.advance(Mark::Durable, self.journal.durable().0, &mut released, &mut discarded);
+        if let Some(links) = &mut self.history.links {
+            links.logging.safe(safe);
+            let recoverable = links.logging.recoverable();
+            self.gate.advance(Mark::Recoverable, recoverable.0, &mut released, &mut discarded);
+        }
         for held in discarded {
             refuse_poisoned(held.what, out);
         }
@@ -225,21 +246,26 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.release(held.what, out);
         }
         self.scratch.released = released;
+        self.cover_senders(safe);
     }
 
-    pub(crate) fn after_step(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn after_step(&mut self, round_ends: bool, out: &mut Vec<Effect>) {
         if self.life != Life::Abandoned {
             self.publish(out);
             self.go_on(out);
+            self.perform_wishes(out);
             self.checkpoint(out);
             self.stop(out);
             self.set_wake(out);
         }
+        self.send_frames(round_ends, out);
         out.extend(self.scratch.disk.drain(..).map(Effect::Disk));
     }
 
     /// Takes up everything that waited for the journal.
     fn go_on(&mut self, out: &mut Vec<Effect>) {
+        self.record_verdicts();
+        self.go_on_collecting(out);
         while self.life != Life::Abandoned && self.logged.front().is_some_and(|first| self.may_deliver(first))
         {
             let first = self.logged.pop_front().expect("a front was just seen");
@@ -251,7 +277,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             };
             self.intend(output, out);
         }
-        while self.life != Life::Abandoned
+        while !matches!(self.life, Life::Abandoned | Life::Collecting)
             && let Some(pending) = self.backlog.pop_front()
         {
             if let Err(pending) = self.admit(pending, out) {
@@ -263,11 +289,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     /// One sync for everything that waits for one, and none if nothing does.
     fn drained(&mut self) {
+        let flush = self.flush_logging();
         let logged = self.logged.back().map(|last| last.appended.end.0);
         let checkpoint = self.schedule.wants_durable().map(|lsn| lsn.0);
         let stopping = matches!(self.life, Life::Stopping { .. }).then(|| self.journal.end().0);
-        let wanted =
-            [self.gate.wanted(Mark::Durable), logged, checkpoint, stopping].into_iter().flatten().max();
+        let wanted = [self.gate.wanted(Mark::Durable), logged, checkpoint, stopping, flush]
+            .into_iter()
+            .flatten()
+            .max();
         if wanted.is_some_and(|wanted| wanted > self.journal.durable().0) {
             self.journal.flush(&mut self.scratch.disk);
         }

@@ -3,19 +3,25 @@
 //! Plain sequential code: nothing else can happen to the process before it is done.
 
 use crate::checkpoint::{self, CheckpointError, Loaded};
+use crate::collecting::{Collecting, Journaled};
 use crate::config::Config;
 use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
 use crate::lifecycle::Life;
+use crate::links::{Links, LinksError};
+use crate::outlet::Leaving;
 use crate::port::{Guarantee, OutputState};
 use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
 use crate::record::quarantined::{self, Quarantined};
+use crate::record::recalled;
+use crate::record::rolled_back::{self, RolledBack};
 use crate::record::started::{self, Started};
 use crate::record::{RecordError, intended};
 use crate::schedule::Schedule;
+use crate::sessions::Sessions;
 use crate::settle::{SettleError, Settling};
 use crate::stats::Stats;
 use crate::summary::Summary;
@@ -61,6 +67,8 @@ pub struct Start<'a, H, M> {
     pub catalog: &'a Catalog,
     /// The wall clock.
     pub now: Time,
+    /// Take back what depends on a state that another node lost: [`crate::effect::Effect::RollBack`] of the life before.
+    pub roll_back: Option<RolledBack>,
     /// Told now and then how far the replay is.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
@@ -234,6 +242,11 @@ pub enum RecoverError {
         /// Why.
         error: RestoreError,
     },
+    /// The checkpoint's share of the cluster is not one of this program's.
+    #[error(
+        "the links in the checkpoint cannot be read: {0}. Nothing was changed. Start the version of this program that wrote it"
+    )]
+    Links(#[from] LinksError),
     /// The limits do not fit the journal.
     #[error(
         "a body of {body_bytes_max} bytes does not fit a page, which takes {fits}; lower the limit or make the journal with larger pages"
@@ -261,7 +274,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// # Errors
     /// [`RecoverError`]; only [`RecoverError::HandlerPanicked`] may go away by trying again.
     pub fn recover(start: Start<'_, H, M>, out: &mut Vec<Effect>) -> Result<(Self, Recovery), RecoverError> {
-        let Start { config, mut handler, journal, report, storage, catalog, now, progress } = start;
+        let Start { config, mut handler, mut journal, report, storage, catalog, now, roll_back, progress } =
+            start;
         let fits = journal.record_bytes_max().saturating_sub(REQUEST_OVERHEAD_BYTES);
         if config.limits.body_bytes_max > fits {
             return Err(RecoverError::BodyLimit { body_bytes_max: config.limits.body_bytes_max, fits });
@@ -272,6 +286,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let mut from = report.first;
         let mut version = None;
         let mut tables = Tables::default();
+        let mut saved_links = Vec::new();
         if let Some(loaded) = loaded {
             if loaded.name != config.name {
                 return Err(RecoverError::NameChanged { recorded: loaded.name, now: config.name });
@@ -281,6 +296,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 .map_err(|error| RecoverError::Restore { lsn: loaded.lsn, error })?;
             recovery.checkpoint = Some(loaded.lsn);
             (from, version, tables) = (loaded.lsn, Some(loaded.version), loaded.tables);
+            saved_links = loaded.links;
         } else if report.first > Lsn::ZERO {
             return Err(RecoverError::NoCheckpoint {
                 first: report.first,
@@ -293,25 +309,53 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
         }
         let checkpointed = tables.executed;
-        let verdicts = Verdicts::read(storage, catalog, from, report.end)?;
+        let mut disk = Vec::new();
+        if let Some(rolled_back) = &roll_back {
+            // Before anything is tried again: a crash from here on finds the same line.
+            let mut settling = Settling { storage, catalog, disk: &mut disk };
+            let appended =
+                settling.append(&mut journal, rolled_back::KIND, INSTANCE, &rolled_back.encode())?;
+            settling.make_durable(&mut journal, appended.end)?;
+        }
+        let mut verdicts = Verdicts::read(storage, catalog, from, report.end)?;
+        verdicts.rolled_back.extend(roll_back.as_ref().map(|rolled_back| (report.end, rolled_back.keep)));
+        let links = config
+            .cluster
+            .as_ref()
+            .map(|cluster| Links::recover(cluster, config.policy, report, &saved_links))
+            .transpose()?;
+        let collecting = match &links {
+            Some(links) if config.policy.collects() && !links.nodes.is_empty() => {
+                Some(Collecting::from(&links.nodes))
+            }
+            _ => None,
+        };
         let replay = Replay {
             last_logged: tables.executed,
-            history: History::new(handler, tables, report.store, &config),
+            history: History::new(handler, tables, links, report.store, &config),
             config: &config,
             journal,
-            disk: Vec::new(),
+            disk,
+            collecting,
             version,
             attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
             verdicts,
         };
-        let Replay { mut history, journal, mut disk, .. } =
+        let Replay { mut history, journal, mut disk, mut collecting, verdicts, attempt, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
-        history.tables.enter_life(report.generation);
+        if let Some(collecting) = &mut collecting {
+            collecting.skipped = verdicts.skipped;
+            collecting.attempt = attempt;
+        } else {
+            history.tables.enter_life(report.generation);
+        }
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
         let now = now.max(history.tables.now);
         let incarnation = Incarnation(report.generation.0);
+        let sessions = history.links.as_ref().map(|_| Sessions::new(collecting.take()));
+        let collects = sessions.as_ref().is_some_and(|sessions| sessions.collecting.is_some());
         let mut process = Self {
             seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
             schedule: Schedule::new(from, checkpointed, now),
@@ -326,22 +370,41 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             logged: VecDeque::new(),
             intents: VecDeque::new(),
             now,
-            life: Life::Running,
+            life: if collects { Life::Collecting } else { Life::Running },
             wake: None,
             scratch: Scratch::default(),
+            verdicts: Vec::new(),
+            waiting: BTreeMap::new(),
+            sessions,
         };
-        let started = Started { version: process.config.version, name: process.config.name.clone() };
+        let mut losses = Vec::new();
+        if let Some(links) = &process.history.links {
+            links.logging.known_losses(&mut losses);
+        }
+        let durable = !losses.is_empty();
+        let started = Started { version: process.config.version, name: process.config.name.clone(), losses };
         let mut settling = Settling { storage, catalog, disk: &mut disk };
-        settling.append(&mut process.journal, started::KIND, INSTANCE, &started.encode())?;
+        let appended = settling.append(&mut process.journal, started::KIND, INSTANCE, &started.encode())?;
+        if durable {
+            settling.make_durable(&mut process.journal, appended.end)?;
+        }
         out.extend(disk.into_iter().map(Effect::Disk));
-        process.begin_life(&mut recovery, out);
+        if collects {
+            process.after_step(true, out);
+        } else {
+            process.announce_life(out);
+            (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
+        }
         Ok((process, recovery))
     }
 
-    fn begin_life(&mut self, recovery: &mut Recovery, out: &mut Vec<Effect>) {
+    /// Takes up what the last life left: returns how many outputs are sent again, and how many are in doubt.
+    pub(crate) fn begin_life(&mut self, out: &mut Vec<Effect>) -> (u64, u64) {
+        let (mut again, mut in_doubt) = (0, 0);
         let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
         for id in pending {
             let output = self.history.tables.outbox.find_mut(id).expect("it was just listed");
+            let output_end = output.end;
             match History::<H>::guarantee(output, &self.config) {
                 None => output.state = OutputState::InDoubt,
                 Some(Guarantee::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
@@ -352,15 +415,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     continue;
                 }
                 Some(_) => {
-                    recovery.outputs_again += 1;
-                    self.emit(id, true, out);
+                    again += 1;
+                    let after = self.effect_after(output_end);
+                    self.hold(Leaving::OutputAgain(id), after, out);
                     continue;
                 }
             }
-            recovery.outputs_in_doubt += 1;
+            in_doubt += 1;
         }
         // The end of a recovery is the end of a step.
-        self.after_step(out);
+        self.after_step(true, out);
+        (again, in_doubt)
     }
 }
 
@@ -401,6 +466,8 @@ fn newest_checkpoint(
 /// What later records say about earlier deliveries: which are never tried again, and which were executed.
 struct Verdicts {
     skipped: BTreeMap<Lsn, Quarantined>,
+    /// Where a life was taken back, and to which delivery.
+    rolled_back: Vec<(Lsn, DeliveryIndex)>,
     /// Some record was written after this delivery had been executed.
     proven: DeliveryIndex,
 }
@@ -408,7 +475,8 @@ struct Verdicts {
 impl Verdicts {
     /// Reads ahead, because a verdict stands behind the delivery that must not be tried again.
     fn read(storage: &mut dyn Storage, catalog: &Catalog, from: Lsn, end: Lsn) -> Result<Self, RecoverError> {
-        let mut verdicts = Self { skipped: BTreeMap::new(), proven: DeliveryIndex::default() };
+        let mut verdicts =
+            Self { skipped: BTreeMap::new(), rolled_back: Vec::new(), proven: DeliveryIndex::default() };
         let mut reader = Reader::new(storage, catalog, from, end);
         while let Some(record) = reader.next()? {
             let lsn = record.lsn;
@@ -416,11 +484,21 @@ impl Verdicts {
                 let verdict = Quarantined::decode(record.payload)
                     .map_err(|error| RecoverError::Record { lsn, error })?;
                 verdicts.skipped.insert(verdict.lsn, verdict);
+            } else if record.kind == rolled_back::KIND {
+                let RolledBack { keep, .. } = RolledBack::decode(record.payload)
+                    .map_err(|error| RecoverError::Record { lsn, error })?;
+                verdicts.rolled_back.push((lsn, keep));
+                verdicts.proven = verdicts.proven.min(keep);
             } else if let Some(executed) = executed_of(record.kind, record.payload, lsn)? {
                 verdicts.proven = verdicts.proven.max(executed);
             }
         }
         Ok(verdicts)
+    }
+
+    /// Whether a later record says that the delivery at `lsn` was taken back.
+    fn is_void(&self, lsn: Lsn, index: DeliveryIndex) -> bool {
+        self.rolled_back.iter().any(|&(at, keep)| lsn < at && index > keep)
     }
 }
 
@@ -429,12 +507,18 @@ fn executed_of(
     payload: &[u8],
     lsn: Lsn,
 ) -> Result<Option<DeliveryIndex>, RecoverError> {
+    let unreadable = |error| RecoverError::Record { lsn, error };
+    let (kind, payload) = match kind {
+        recalled::KIND => {
+            recalled::decode(payload).map(|(_, kind, payload)| (kind, payload)).map_err(unreadable)?
+        }
+        kind => (kind, payload),
+    };
     if !Delivery::is_kind(kind) {
         return Ok(None);
     }
     let mut reader = mainstay_types::codec::Reader::new(payload);
-    let prefix = Prefix::take(&mut reader).map_err(|error| RecoverError::Record { lsn, error })?;
-    Ok(Some(prefix.executed))
+    Ok(Some(Prefix::take(&mut reader).map_err(unreadable)?.executed))
 }
 
 struct Replay<'a, H, M> {
@@ -442,6 +526,7 @@ struct Replay<'a, H, M> {
     config: &'a Config,
     journal: Journal<M>,
     disk: Vec<DiskEffect>,
+    collecting: Option<Collecting>,
     version: Option<u32>,
     last_logged: DeliveryIndex,
     attempt: Option<(Lsn, u32)>,
@@ -491,14 +576,38 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     let output = intended::decode(record.payload).map_err(unreadable)?;
                     if let Some(pending) = self.history.tables.outbox.find_mut(output) {
                         pending.intended = true;
+                    } else if let Some(collecting) = &mut self.collecting {
+                        collecting.intended.push(output);
                     }
                 }
                 quarantined::KIND => {}
+                rolled_back::KIND => {
+                    let RolledBack { losses, .. } = RolledBack::decode(record.payload).map_err(unreadable)?;
+                    self.learn_losses(&losses)?;
+                }
                 kind => {
-                    let decoded = Delivery::decode(kind, record.payload).map_err(unreadable)?;
+                    let (generation, kind, payload) = match kind {
+                        recalled::KIND => recalled::decode(record.payload).map_err(unreadable)?,
+                        kind => (generation, kind, record.payload),
+                    };
+                    let decoded = Delivery::decode(kind, payload).map_err(unreadable)?;
                     let Some((prefix, delivery)) = decoded else {
                         return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
                     };
+                    if self.verdicts.is_void(lsn, prefix.delivery) {
+                        continue;
+                    }
+                    if let Some(collecting) = &mut self.collecting
+                        && prefix.delivery != self.last_logged.next()
+                    {
+                        // It waits for what other nodes remember of the deliveries before it.
+                        if prefix.delivery > self.last_logged {
+                            let (end, life) = (record_end, generation);
+                            let behind = Journaled { lsn, end, life, prefix, delivery };
+                            collecting.journaled.insert(behind.prefix.delivery, behind);
+                        }
+                        continue;
+                    }
                     self.history.tables.enter_life(generation);
                     let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
                     recovery.replayed += 1;
@@ -521,6 +630,15 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             return Err(RecoverError::NameChanged { recorded: started.name, now: self.config.name.clone() });
         }
         self.version = Some(started.version);
+        self.learn_losses(&started.losses)
+    }
+
+    fn learn_losses(&mut self, losses: &[u8]) -> Result<(), RecoverError> {
+        if let Some(links) = &mut self.history.links
+            && !losses.is_empty()
+        {
+            links.logging.learn_losses(losses).map_err(LinksError::from)?;
+        }
         Ok(())
     }
 

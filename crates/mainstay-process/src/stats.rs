@@ -45,4 +45,8 @@ pub struct Stats {
     pub backlog: usize,
     /// Deliveries skipped by verdict, since the directory was made.
     pub quarantined: u64,
+    /// Messages dropped because they depended on a state that another node lost.
+    pub orphans_dropped: u64,
+    /// Nodes that depend on what this life could not get back: more failed at once than the policy survives.
+    pub peers_orphaned: u64,
 }

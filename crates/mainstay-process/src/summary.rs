@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// The effects of one delivery: counts for people, a digest for certainty.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// XXH3-64 over the answer, the outputs and the timers, in order.
+    /// XXH3-64 over the answer, the outputs, the timers, the messages and the late answers, in order.
     pub digest: u64,
     /// HTTP status of the answer; 0 for a delivery without one.
     pub status: u16,
@@ -47,6 +47,13 @@ impl Summary {
         }
         for (due, token) in &asked.timers {
             summary.digest = xxh3_64_with_seed(&due.0.to_le_bytes(), summary.digest ^ token.rotate_left(17));
+        }
+        for (to, body) in &asked.messages {
+            summary.digest = xxh3_64_with_seed(body, summary.digest ^ u64::from(to.0).rotate_left(48));
+        }
+        for (request, answer) in &asked.answers {
+            let seed = summary.digest ^ request.0.0.rotate_left(24) ^ u64::from(answer.status);
+            summary.digest = xxh3_64_with_seed(&answer.body, seed);
         }
         summary
     }

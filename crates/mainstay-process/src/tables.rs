@@ -4,8 +4,9 @@ use crate::clients::{Clients, Place};
 use crate::config::Limits;
 use crate::effect::Limit;
 use crate::event::Identity;
-use crate::handler::Answer;
+use crate::handler::{Answer, RequestId};
 use crate::keys::{Entry, Keys};
+use crate::open_requests::OpenRequests;
 use crate::outbox::Outbox;
 use crate::summary::Summary;
 use crate::timers::Timers;
@@ -37,6 +38,7 @@ pub(crate) struct Tables {
     pub(crate) clients: Clients,
     pub(crate) outbox: Outbox,
     pub(crate) timers: Timers,
+    pub(crate) open: OpenRequests,
     /// Deliveries skipped by verdict, since the directory was made.
     pub(crate) quarantined: u64,
 }
@@ -50,6 +52,8 @@ pub(crate) enum Known {
     Answered { answer: Arc<Answer>, end: Lsn, expires: Option<Time> },
     /// Seen, logged, not executed yet.
     Running { end: Lsn },
+    /// Seen and executed; a later delivery answers it.
+    Open(RequestId),
     /// Seen with another body.
     Reused { end: Lsn },
     /// Below its floor, which the record that ends at `end` raised, or its client is not known.
@@ -98,11 +102,15 @@ impl Tables {
             Some(Entry { answer: Some(answer), end, expires, .. }) => {
                 Known::Answered { answer: Arc::clone(answer), end: *end, expires: *expires }
             }
-            Some(entry) => Known::Running { end: entry.end },
+            Some(entry) => match self.open.find(identity) {
+                Some(request) => Known::Open(request),
+                None => Known::Running { end: entry.end },
+            },
             None if matches!(identity, Identity::Key(_)) && self.keys.full(limits.keys_max, now) => {
                 Known::Refused(Limit::Keys)
             }
             None if self.outbox.len() >= limits.outputs_pending_max => Known::Refused(Limit::Outputs),
+            None if self.open.len() >= limits.open_requests_max => Known::Refused(Limit::OpenRequests),
             None => Known::Fresh,
         }
     }

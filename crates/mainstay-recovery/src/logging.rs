@@ -229,6 +229,11 @@ pub trait Logging: Debug + Send {
         let _ = peer;
     }
 
+    /// `peer` says, in every greeting, that its life `incarnation` ended and was recovered up to `last`.
+    fn ended(&mut self, peer: NodeId, incarnation: Incarnation, last: DeliveryIndex, wishes: &mut Vec<Wish>) {
+        let _ = (peer, incarnation, last, wishes);
+    }
+
     /// `peer` recovers and collects: tells it everything this node remembers for it. The channel resends messages by itself.
     fn collect(&mut self, peer: NodeId, wishes: &mut Vec<Wish>);
 

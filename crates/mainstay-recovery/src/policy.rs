@@ -121,7 +121,7 @@ impl Policy {
     #[must_use]
     pub fn delivery_after(self, level: Level, end: Lsn) -> After {
         match self {
-            Self::Immediate => safe(level, end),
+            Self::Immediate => record_safe(level, end),
             _ => After::NOTHING,
         }
     }
@@ -150,9 +150,9 @@ impl Policy {
     #[must_use]
     pub fn effect_after(self, level: Level, end: Lsn, index: DeliveryIndex) -> After {
         match self {
-            Self::Immediate | Self::Deferred => safe(level, end),
+            Self::Immediate | Self::Deferred => record_safe(level, end),
             Self::SenderBased | Self::Hybrid | Self::Causal { .. } | Self::Optimistic => {
-                safe(level, end).and(Mark::Recoverable, index.0)
+                record_safe(level, end).and(Mark::Recoverable, index.0)
             }
             Self::Unlogged => After::NOTHING,
         }
@@ -248,7 +248,9 @@ impl Policy {
     }
 }
 
-fn safe(level: Level, end: Lsn) -> After {
+/// What waits for the record that ends at `end` to be safe at `level`.
+#[must_use]
+pub fn record_safe(level: Level, end: Lsn) -> After {
     match level {
         Level::Memory => After::NOTHING,
         Level::Process => After::mark(Mark::Appended, end.0),

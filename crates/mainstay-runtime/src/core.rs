@@ -164,6 +164,9 @@ impl<H: Handler + Send + 'static> Core<H> {
                     Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
                     Effect::Wake(at) => shared.wake_at(at),
                     Effect::Abandon(abandoned) => ended.abandoned = Some(abandoned),
+                    Effect::Frames { .. } | Effect::HangUp { .. } | Effect::RollBack(_) => {
+                        unreachable!("a process that stands alone has no peers")
+                    }
                     Effect::Stopped => ended.stopped = true,
                 }
             }

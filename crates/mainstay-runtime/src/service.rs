@@ -307,6 +307,7 @@ impl<H: Handler + Send + 'static> Life<H> {
                 storage: &mut storage,
                 catalog: &disk.catalog(),
                 now: shared.clock.now(),
+                roll_back: None,
                 progress: Some(&mut progress),
             };
             match Process::recover(start, &mut effects) {

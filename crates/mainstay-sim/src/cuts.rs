@@ -324,6 +324,7 @@ fn check<H: Handler>(
         storage: image,
         catalog: &opened.catalog,
         now: Time::EPOCH,
+        roll_back: None,
         progress: None,
     };
     let mut effects = Vec::new();

@@ -214,7 +214,7 @@ fn panic_quietly(message: &str) -> ! {
 }
 
 impl Handler for Ledger {
-    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
         let command = Command::decode(body);
         if matches!(command.operation, Operation::Fragile(_))
             && self.bad_weather.get() > 0
@@ -228,7 +228,7 @@ impl Handler for Ledger {
                 if matches!(command.operation, Operation::Fragile(_)) {
                     self.handled_once.borrow_mut().insert(command.call);
                 }
-                answer
+                Some(answer)
             }
             Err(AlwaysPanics) => panic_quietly("poison"),
         }

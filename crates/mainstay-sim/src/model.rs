@@ -164,6 +164,7 @@ impl Model {
                 }
             }
             Delivery::Settled { output, outcome } => self.settle(*output, outcome, &mut done),
+            Delivery::Message { .. } => unreachable!("a process that stands alone has no peers"),
             Delivery::Registered { .. } => {
                 self.clients += 1;
                 done.registered = Some(ClientId(self.clients));

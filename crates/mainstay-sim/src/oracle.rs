@@ -179,6 +179,9 @@ impl Oracle {
                     Limit::Keys => Reach::BusyKeys,
                     Limit::Clients => Reach::BusyClients,
                     Limit::Outputs => Reach::BusyOutputs,
+                    Limit::OpenRequests | Limit::SenderLog => {
+                        unreachable!("this machine answers at once and has no peers")
+                    }
                 });
                 None
             }

@@ -163,7 +163,8 @@ pub struct SimList {
 pub fn list() -> SimList {
     let machines =
         SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
-    let rules = Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
+    let rules =
+        Rule::OF_ONE_PROCESS.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
     let properties =
         Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
     SimList { machines: machines.into(), rules: rules.into(), properties: properties.into() }

@@ -141,6 +141,7 @@ impl World {
             storage: &mut self.disk,
             catalog: &catalog,
             now: wall,
+            roll_back: None,
             progress: None,
         };
         let (process, recovery) =
@@ -300,6 +301,9 @@ impl World {
                     self.die();
                     self.after_up_to(MILLISECOND, Happening::Start);
                     return Ok(());
+                }
+                Effect::Frames { .. } | Effect::HangUp { .. } | Effect::RollBack(_) => {
+                    unreachable!("a process that stands alone has no peers")
                 }
                 Effect::Stopped => {
                     let sealed = self

@@ -164,6 +164,7 @@ impl World {
             key_retention: ms(&mut random, 20, 300),
             clients_max: random.between(2, 4) as usize,
             client_threads_max: 2,
+            open_requests_max: 1,
             client_idle_min: ms(&mut random, 5, 50),
             outputs_pending_max: random.between(4, 60) as usize,
             handler_attempts_max: random.between(2, 3) as u32,
@@ -182,6 +183,7 @@ impl World {
                 .collect(),
             limits,
             entropy: 0,
+            cluster: None,
             rules,
         };
         let options = OpenOptions {

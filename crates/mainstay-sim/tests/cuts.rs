@@ -30,9 +30,9 @@ use std::time::Duration;
 struct Total(u64);
 
 impl Handler for Total {
-    fn handle(&mut self, body: &[u8], _context: &mut Context<'_>) -> Answer {
+    fn handle(&mut self, body: &[u8], _context: &mut Context<'_>) -> Option<Answer> {
         self.0 += body.len() as u64;
-        Answer { status: 200, body: self.0.to_string().into_bytes() }
+        Some(Answer { status: 200, body: self.0.to_string().into_bytes() })
     }
 
     fn query(&self, _body: &[u8]) -> Answer {
@@ -65,6 +65,7 @@ fn config() -> Config {
             ..Limits::default()
         },
         entropy: 7,
+        cluster: None,
         rules: Rules::KEPT,
     }
 }
@@ -92,6 +93,7 @@ fn record(directory: &Path, recording: &Path, requests: u64, skip_syncs: Range<u
             storage: &mut storage,
             catalog: &disk.catalog(),
             now: Time(1),
+            roll_back: None,
             progress: None,
         };
         let (mut process, recovery) = Process::recover(start, &mut effects).expect("it recovers");

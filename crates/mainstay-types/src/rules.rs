@@ -3,7 +3,7 @@
 
 /// One safety rule, as named by `mainstay sim --break`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Rule {
     /// An output leaves only when the delivery that made it is stable.
     SendAfterStable,
@@ -21,11 +21,17 @@ pub enum Rule {
     EvictedNotReapplied,
     /// An effect is released once.
     ReleaseOnce,
+    /// A message to another node leaves only when its policy's row says so.
+    MessageAfterLogged,
+    /// Determinants ride on every message until enough nodes hold them.
+    DeterminantsTravel,
+    /// A node that depends on a state that was lost rolls back.
+    OrphansRollBack,
 }
 
 impl Rule {
-    /// Every rule.
-    pub const ALL: [Self; 8] = [
+    /// The rules that a process keeps also when it stands alone.
+    pub const OF_ONE_PROCESS: [Self; 8] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -34,6 +40,21 @@ impl Rule {
         Self::StaleRecordRefused,
         Self::EvictedNotReapplied,
         Self::ReleaseOnce,
+    ];
+
+    /// Every rule.
+    pub const ALL: [Self; 11] = [
+        Self::SendAfterStable,
+        Self::AcknowledgeAfterStable,
+        Self::DuplicateAfterStable,
+        Self::TrimAfterCheckpoint,
+        Self::FailedSyncPoisons,
+        Self::StaleRecordRefused,
+        Self::EvictedNotReapplied,
+        Self::ReleaseOnce,
+        Self::MessageAfterLogged,
+        Self::DeterminantsTravel,
+        Self::OrphansRollBack,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -48,6 +69,9 @@ impl Rule {
             Self::StaleRecordRefused => "stale-record-accepted",
             Self::EvictedNotReapplied => "evicted-reapplied",
             Self::ReleaseOnce => "release-twice",
+            Self::MessageAfterLogged => "message-before-logged",
+            Self::DeterminantsTravel => "determinants-left-behind",
+            Self::OrphansRollBack => "orphans-stay",
         }
     }
 
@@ -73,6 +97,13 @@ impl Rule {
             }
             Self::EvictedNotReapplied => "client sequence floors: Ongaro 2014, section 6.3",
             Self::ReleaseOnce => "output commit: an output is released exactly once per life",
+            Self::MessageAfterLogged => {
+                "the send rule: Johnson and Zwaenepoel 1987; Zhao 2014, section 2.3.2; deferred logging, section 2.3.1.2"
+            }
+            Self::DeterminantsTravel => {
+                "Alvisi and Marzullo 1998: while |Log(e)| <= f, Depend(e) is within Log(e)"
+            }
+            Self::OrphansRollBack => "Strom and Yemini 1985: an orphan of a lost state rolls back",
         }
     }
 }
@@ -80,7 +111,7 @@ impl Rule {
 /// Which rules are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    broken: u8,
+    broken: u16,
 }
 
 impl Rules {
@@ -90,14 +121,14 @@ impl Rules {
     /// All but `rule`.
     #[must_use]
     pub fn without(rule: Rule) -> Self {
-        Self { broken: 1 << rule as u8 }
+        Self { broken: 1 << rule as u16 }
     }
 
     /// Whether `rule` is kept.
     #[inline]
     #[must_use]
     pub fn keep(self, rule: Rule) -> bool {
-        self.broken & (1 << rule as u8) == 0
+        self.broken & (1 << rule as u16) == 0
     }
 }
 

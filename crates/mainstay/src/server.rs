@@ -77,6 +77,7 @@ impl<S: Service> Server<S> {
             ports: Vec::new(),
             limits: Limits::default(),
             entropy: 0,
+            cluster: None,
             rules: Rules::KEPT,
         };
         let disk = Options { create_directory: true, hint: S::NAME.to_owned(), ..Options::default() };

@@ -16,15 +16,15 @@ const SAVE_BUFFER_BYTES: usize = 64 << 10;
 pub(crate) struct Typed<S>(pub(crate) S);
 
 impl<S: Service> Handler for Typed<S> {
-    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer {
-        match serde_json::from_slice(body) {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
+        Some(match serde_json::from_slice(body) {
             Ok(command) => answer(&self.0.handle(command, context)),
             // Checked before it was logged: only another version of the service, with another command, comes here.
             Err(error) => of_refusal(&Refusal::status(
                 422,
                 format!("the recorded command is none of this version: {error}"),
             )),
-        }
+        })
     }
 
     fn query(&self, body: &[u8]) -> Answer {

@@ -84,6 +84,7 @@ fn recover(directory: &std::path::Path) -> Result<(EchoProcess, Opened, Recovery
         storage: &mut storage,
         catalog: &disk.catalog(),
         now: Time(1),
+        roll_back: None,
         progress: None,
     };
     let mut effects = Vec::new();

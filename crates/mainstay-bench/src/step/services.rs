@@ -29,9 +29,9 @@ pub(super) struct Echo {
 }
 
 impl Handler for Echo {
-    fn handle(&mut self, body: &[u8], _: &mut Context<'_>) -> Answer {
+    fn handle(&mut self, body: &[u8], _: &mut Context<'_>) -> Option<Answer> {
         self.count += 1;
-        Answer { status: 200, body: body.to_vec() }
+        Some(Answer { status: 200, body: body.to_vec() })
     }
 
     fn query(&self, _: &[u8]) -> Answer {
@@ -61,6 +61,7 @@ pub(super) fn config(level: Level, policy: Policy) -> Config {
         // The keys of a whole run are kept: measured are requests, not refusals.
         limits: Limits { keys_max: 100_000_000, ..Limits::default() },
         entropy: 1,
+        cluster: None,
         rules: Rules::KEPT,
     }
 }

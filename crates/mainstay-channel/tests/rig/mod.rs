@@ -319,7 +319,9 @@ impl World {
                 live.channel.collected(peer).expect("it was asked");
                 self.replay_collected(at);
             }
-            other @ (Frame::Pinned { .. } | Frame::Refused { .. }) => panic!("{other:?} has no reason"),
+            other @ (Frame::Pinned { .. } | Frame::Recovered | Frame::Refused { .. }) => {
+                panic!("{other:?} has no reason")
+            }
         }
         self.pump(at, false);
     }

@@ -6,9 +6,11 @@ use mainstay_process::handler::Outcome;
 use mainstay_process::record::delivery::Delivery;
 use mainstay_process::record::prefix::Prefix;
 use mainstay_process::record::quarantined::Quarantined;
+use mainstay_process::record::rolled_back::{self, RolledBack};
 use mainstay_process::record::started::Started;
 use mainstay_process::record::{
-    RecordError, intended, quarantined, registered, request, resolved, settled, started, timer,
+    RecordError, intended, message, quarantined, recalled, registered, request, resolved, settled, started,
+    timer,
 };
 use serde::Serialize;
 
@@ -86,6 +88,9 @@ pub(crate) fn kind_name(kind: Kind) -> String {
         (resolved::KIND, "resolved"),
         (intended::KIND, "intended"),
         (quarantined::KIND, "quarantined"),
+        (message::KIND, "message"),
+        (rolled_back::KIND, "rolled-back"),
+        (recalled::KIND, "recalled"),
     ];
     known
         .iter()
@@ -97,18 +102,26 @@ fn describe(record: &Record<'_>) -> Result<(Option<Prefix>, String), RecordError
     if record.kind.is_own() {
         return Ok((None, String::new()));
     }
-    if let Some((prefix, delivery)) = Delivery::decode(record.kind, record.payload)? {
+    let (kind, payload) = match record.kind {
+        recalled::KIND => recalled::decode(record.payload).map(|(_, kind, payload)| (kind, payload))?,
+        kind => (kind, record.payload),
+    };
+    if let Some((prefix, delivery)) = Delivery::decode(kind, payload)? {
         return Ok((Some(prefix), describe_delivery(&delivery)));
     }
     let says = match record.kind {
         started::KIND => {
-            let Started { version, name } = Started::decode(record.payload)?;
+            let Started { version, name, .. } = Started::decode(record.payload)?;
             format!("handler `{name}` version {version}")
         }
         intended::KIND => format!("output {} is about to be sent", intended::decode(record.payload)?),
         quarantined::KIND => {
             let Quarantined { lsn, attempts } = Quarantined::decode(record.payload)?;
             format!("the delivery at LSN {lsn} is given up after {attempts} attempts")
+        }
+        rolled_back::KIND => {
+            let RolledBack { keep, lost, .. } = RolledBack::decode(record.payload)?;
+            format!("deliveries above {keep} before this are void: they depended on a state that {lost} lost")
         }
         Kind(kind) => return Err(RecordError::UnknownKind { kind }),
     };
@@ -126,6 +139,7 @@ fn describe_delivery(delivery: &Delivery) -> String {
             Outcome::Refused { status } => format!("output {output} refused ({status})"),
             Outcome::Abandoned => format!("output {output} abandoned"),
         },
+        Delivery::Message { from, ssn, body, .. } => format!("message {ssn} of {from} {}", shown(body)),
         Delivery::Registered { replaces: None } => "a client is given a number".to_owned(),
         Delivery::Registered { replaces: Some(idle) } => {
             format!("a client is given a number; {idle} was idle and is forgotten")

@@ -1,12 +1,13 @@
 //! A delivery of any kind, as logged and as replayed.
 
 use super::prefix::Prefix;
-use super::{RecordError, registered, request, resolved, settled, timer};
+use super::{RecordError, message, registered, request, resolved, settled, timer};
 use crate::event::{Identity, Resolution};
 use crate::handler::Outcome;
 use mainstay_journal::record::Kind;
 use mainstay_types::codec::Reader;
-use mainstay_types::id::{ClientId, OutputId};
+use mainstay_types::determinant::Point;
+use mainstay_types::id::{ClientId, NodeId, OutputId, Ssn};
 use mainstay_types::time::Time;
 
 /// Something that is delivered to the process, in the one order that the journal gives.
@@ -45,6 +46,19 @@ pub enum Delivery {
         /// How.
         resolution: Resolution,
     },
+    /// A message of another node.
+    Message {
+        /// Its sender.
+        from: NodeId,
+        /// Its number on that link.
+        ssn: Ssn,
+        /// The sender's delivery that emitted it.
+        origin: Point,
+        /// What it depends on, in the encoding of its policy.
+        stamp: Vec<u8>,
+        /// What the handler gets.
+        body: Vec<u8>,
+    },
 }
 
 impl Delivery {
@@ -57,13 +71,15 @@ impl Delivery {
             Self::Settled { .. } => settled::KIND,
             Self::Registered { .. } => registered::KIND,
             Self::Resolved { .. } => resolved::KIND,
+            Self::Message { .. } => message::KIND,
         }
     }
 
     /// Whether records of `kind` are deliveries.
     #[must_use]
     pub fn is_kind(kind: Kind) -> bool {
-        [request::KIND, timer::KIND, settled::KIND, registered::KIND, resolved::KIND].contains(&kind)
+        [request::KIND, timer::KIND, settled::KIND, registered::KIND, resolved::KIND, message::KIND]
+            .contains(&kind)
     }
 
     /// Writes everything but the request's body into `head`; record = head, then [`Self::tail`].
@@ -75,13 +91,14 @@ impl Delivery {
             Self::Settled { output, outcome } => settled::put(*output, outcome, head),
             Self::Registered { replaces } => registered::put(*replaces, head),
             Self::Resolved { output, resolution } => resolved::put(*output, *resolution, head),
+            Self::Message { from, ssn, origin, stamp, .. } => message::put(*from, *ssn, *origin, stamp, head),
         }
     }
 
     /// The bytes that follow the head without being copied into it.
     pub(crate) fn tail(&self) -> &[u8] {
         match self {
-            Self::Request { body, .. } => body,
+            Self::Request { body, .. } | Self::Message { body, .. } => body,
             _ => &[],
         }
     }
@@ -107,6 +124,10 @@ impl Delivery {
                 Self::Settled { output, outcome }
             }
             registered::KIND => Self::Registered { replaces: registered::take(&mut reader)? },
+            message::KIND => {
+                let (from, ssn, origin, stamp) = message::take(&mut reader)?;
+                Self::Message { from, ssn, origin, stamp, body: reader.rest().to_vec() }
+            }
             _ => {
                 let (output, resolution) = resolved::take(&mut reader)?;
                 Self::Resolved { output, resolution }
@@ -120,7 +141,7 @@ impl Delivery {
 mod tests {
     use super::*;
     use crate::summary::Summary;
-    use mainstay_types::id::{DeliveryIndex, Sequence, ThreadId};
+    use mainstay_types::id::{DeliveryIndex, Incarnation, Sequence, ThreadId};
 
     #[test]
     fn every_kind_reads_back_and_no_truncation_is_accepted() {
@@ -147,6 +168,13 @@ mod tests {
             Delivery::Registered { replaces: None },
             Delivery::Registered { replaces: Some(ClientId(4)) },
             Delivery::Resolved { output: OutputId(2), resolution: Resolution::SendAgain },
+            Delivery::Message {
+                from: NodeId(2),
+                ssn: Ssn(7),
+                origin: Point { incarnation: Incarnation(3), delivery: DeliveryIndex(5) },
+                stamp: vec![1, 2],
+                body: b"m".to_vec(),
+            },
         ];
         for delivery in deliveries {
             let mut payload = Vec::new();

@@ -10,16 +10,22 @@
 //! | 21 | [`resolved`] | yes |
 //! | 22 | [`intended`] | no |
 //! | 23 | [`quarantined`] | no |
+//! | 24 | [`message`] | yes |
+//! | 25 | [`rolled_back`] | no |
+//! | 26 | [`recalled`] | yes |
 //!
 //! A delivery begins with a [`prefix::Prefix`]. All numbers are little-endian.
 
 pub mod delivery;
 pub mod intended;
+pub mod message;
 pub mod prefix;
 pub mod quarantined;
+pub mod recalled;
 pub mod registered;
 pub mod request;
 pub mod resolved;
+pub mod rolled_back;
 pub mod settled;
 pub mod started;
 pub mod timer;

@@ -1,4 +1,5 @@
-//! Kind 16: a life of the process began. Handler version (u32), then its name.
+//! Kind 16: a life of the process began. Handler version (u32), its name, then, to the end of the record, what is known of states
+//! that other nodes lost, in the encoding of the logging policy.
 
 use super::RecordError;
 use mainstay_journal::record::Kind;
@@ -14,12 +15,15 @@ pub struct Started {
     pub version: u32,
     /// The handler's name.
     pub name: String,
+    /// What is known of states that other nodes lost; empty for a process that stands alone.
+    pub losses: Vec<u8>,
 }
 
 impl Started {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.version.to_le_bytes().to_vec();
         put_bytes(&mut out, self.name.as_bytes());
+        out.extend_from_slice(&self.losses);
         out
     }
 
@@ -32,6 +36,6 @@ impl Started {
         let version = reader.u32()?;
         let name =
             std::str::from_utf8(reader.bytes()?).map_err(|_| RecordError::NotText { field: "name" })?;
-        Ok(Self { version, name: name.to_owned() })
+        Ok(Self { version, name: name.to_owned(), losses: reader.rest().to_vec() })
     }
 }

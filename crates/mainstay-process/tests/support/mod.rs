@@ -18,6 +18,7 @@ use mainstay_process::event::{CheckpointEvent, Event, Identity, ReplyToken, Requ
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
 use mainstay_process::port::{Guarantee, Port};
 use mainstay_process::process::Process;
+use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{RecoverError, Recovery, Start};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{OutputId, StoreId};
@@ -36,7 +37,7 @@ pub(crate) struct Memo {
 }
 
 impl Handler for Memo {
-    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Answer {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
         let text = String::from_utf8(body.to_vec()).expect("tests send text");
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
         let line = match word {
@@ -55,7 +56,7 @@ impl Handler for Memo {
             _ => text.clone(),
         };
         self.lines.push(line.clone());
-        Answer { status: 200, body: format!("{}:{line}", self.lines.len()).into_bytes() }
+        Some(Answer { status: 200, body: format!("{}:{line}", self.lines.len()).into_bytes() })
     }
 
     fn query(&self, _: &[u8]) -> Answer {
@@ -92,15 +93,19 @@ pub(crate) fn config() -> Config {
         ports: vec![port("once", Guarantee::Deduplicated), port("maybe", Guarantee::AtMostOnce)],
         limits: Limits { body_bytes_max: 1024, ..Limits::default() },
         entropy: 42,
+        cluster: None,
         rules: Rules::KEPT,
     }
 }
 
-pub(crate) struct World {
+/// A process with the handler of most tests.
+pub(crate) type World = Machine<Memo>;
+
+pub(crate) struct Machine<H> {
     pub(crate) storage: MemoryStorage,
     pub(crate) catalog: Catalog,
     pub(crate) report: OpenReport,
-    pub(crate) process: Process<Memo, HeapPages>,
+    pub(crate) process: Process<H, HeapPages>,
     pub(crate) recovery: Recovery,
     pub(crate) now: Time,
     /// Asked of the disk and not performed yet.
@@ -110,20 +115,42 @@ pub(crate) struct World {
     pub(crate) other: Vec<Effect>,
 }
 
-impl World {
+impl Machine<Memo> {
     pub(crate) fn new(config: Config) -> Self {
         Self::open(MemoryStorage::default(), config, Memo::default()).expect("an empty directory opens")
     }
 
+    pub(crate) fn open(storage: MemoryStorage, config: Config, handler: Memo) -> Result<Self, RecoverError> {
+        Self::start(storage, config, handler, StoreId([9; 16]), None)
+    }
+
+    /// Power fails: only what is past a sync is left.
+    pub(crate) fn crash(self, config: Config) -> Result<Self, RecoverError> {
+        self.crash_with(config, Memo::default())
+    }
+
+    /// kill -9: the page cache is left, and with it the ring.
+    pub(crate) fn kill(self, config: Config) -> Result<Self, RecoverError> {
+        Self::open(self.killed(), config, Memo::default())
+    }
+
+    pub(crate) fn crash_with(self, config: Config, handler: Memo) -> Result<Self, RecoverError> {
+        Self::open(self.storage.crash_image(&mut |_| 0), config, handler)
+    }
+}
+
+impl<H: Handler> Machine<H> {
     /// Opens and recovers once. The ring is in the heap, so that a crash loses what is not past a sync.
-    pub(crate) fn open(
+    pub(crate) fn start(
         mut storage: MemoryStorage,
         config: Config,
-        handler: Memo,
+        handler: H,
+        new_store: StoreId,
+        roll_back: Option<RolledBack>,
     ) -> Result<Self, RecoverError> {
         let options = OpenOptions {
             geometry: Geometry { page_bytes: 4096, pages: 3, segment_pages: 4 },
-            new_store: StoreId([9; 16]),
+            new_store,
             ..OpenOptions::default()
         };
         let opened = open::open(&mut storage, &options).expect("the journal opens");
@@ -138,6 +165,7 @@ impl World {
             storage: &mut storage,
             catalog: &opened.catalog,
             now,
+            roll_back,
             progress: None,
         };
         let mut out = Vec::new();
@@ -158,24 +186,15 @@ impl World {
         Ok(world)
     }
 
-    /// Power fails: only what is past a sync is left.
-    pub(crate) fn crash(self, config: Config) -> Result<Self, RecoverError> {
-        self.crash_with(config, Memo::default())
-    }
-
-    /// kill -9: the page cache is left, and with it the ring.
-    pub(crate) fn kill(mut self, config: Config) -> Result<Self, RecoverError> {
+    /// The directory as a kill -9 leaves it.
+    pub(crate) fn killed(mut self) -> MemoryStorage {
         let memory = self.process.journal().memory();
         let mut ring = memory.control().to_vec();
         for slot in 0..3 {
             ring.extend_from_slice(memory.page(slot));
         }
         self.storage.store_mapping("ring", &ring);
-        Self::open(self.storage, config, Memo::default())
-    }
-
-    pub(crate) fn crash_with(self, config: Config, handler: Memo) -> Result<Self, RecoverError> {
-        Self::open(self.storage.crash_image(&mut |_| 0), config, handler)
+        self.storage
     }
 
     pub(crate) fn step(&mut self, event: Event) {
@@ -185,8 +204,7 @@ impl World {
     }
 
     pub(crate) fn request(&mut self, token: u64, identity: Identity, body: &str) {
-        let body = body.as_bytes().to_vec();
-        self.step(Event::Request(Request { token: ReplyToken(token), identity, body }));
+        self.step(request(token, identity, body));
     }
 
     pub(crate) fn say(&mut self, token: u64, body: &str) {
@@ -245,7 +263,16 @@ impl World {
         }
     }
 
+    /// Performs one thing that the disk has been asked for.
+    pub(crate) fn perform_one(&mut self) {
+        let effect = self.disk.remove(0);
+        let event = self.perform_disk(effect);
+        self.step(Event::Disk(event));
+    }
+
     fn perform(&mut self, effects: Vec<Effect>) {
+        // What completes is told behind everything asked for before it.
+        let mut completed = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Disk(effect) => self.disk.push(effect),
@@ -258,14 +285,17 @@ impl World {
                     self.storage.create(&name, 0).expect("the name is new");
                     self.storage.write(&name, 0, &bytes).expect("memory is large");
                     let (state_hash, bytes) = (saved.state_hash, saved.bytes);
-                    self.step(Event::Checkpoint(CheckpointEvent::Saved { lsn, state_hash, bytes }));
+                    completed.push(CheckpointEvent::Saved { lsn, state_hash, bytes });
                 }
                 Effect::PublishCheckpoint { lsn } => {
                     let oldest = checkpoint::publish(&mut self.storage, lsn).expect("memory does not fail");
-                    self.step(Event::Checkpoint(CheckpointEvent::Published { lsn, oldest }));
+                    completed.push(CheckpointEvent::Published { lsn, oldest });
                 }
                 other => self.other.push(other),
             }
+        }
+        for event in completed {
+            self.step(Event::Checkpoint(event));
         }
     }
 
@@ -297,6 +327,10 @@ impl World {
             }
         }
     }
+}
+
+pub(crate) fn request(token: u64, identity: Identity, body: &str) -> Event {
+    Event::Request(Request { token: ReplyToken(token), identity, body: body.as_bytes().to_vec() })
 }
 
 pub(crate) fn key(text: &str) -> Identity {

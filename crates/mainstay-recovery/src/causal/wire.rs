@@ -327,7 +327,6 @@ mod tests {
     fn determinants_are_as_small_as_the_page_says() {
         let run: Vec<_> = (0..100).map(|at| message(0, 5000 + at, 1, 900 + at)).collect();
         let (one, all) = (encode(&run[..1]).len(), encode(&run).len());
-        println!("one: {one} bytes, each further one: {} bytes", (all - one) as f64 / 99.0);
         assert_eq!(one, 25);
         assert_eq!((all - one) / 99, 13);
     }

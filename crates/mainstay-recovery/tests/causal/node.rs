@@ -222,8 +222,6 @@ impl Node {
             Some(checkpoint) => {
                 self.state = checkpoint.state.clone();
                 self.sent = checkpoint.sent.clone();
-                // The checkpoint holds what they depended on.
-                self.sent.iter_mut().flatten().for_each(|letter| letter.waits = Lsn::ZERO);
                 self.logging.restore(&checkpoint.saved).expect("what was saved is restored");
             }
             None => {

@@ -177,6 +177,12 @@ impl Refusal {
             Self::Busy { limit: Limit::Outputs } => {
                 busy("busy-outputs", "outputs not acknowledged by their receivers")
             }
+            Self::Busy { limit: Limit::OpenRequests } => {
+                busy("busy-open-requests", "requests that a later delivery is to answer")
+            }
+            Self::Busy { limit: Limit::SenderLog } => {
+                busy("busy-sender-log", "bytes of messages that another node has not covered")
+            }
             Self::DiskFull => fixed(
                 503,
                 "unavailable-disk-full",

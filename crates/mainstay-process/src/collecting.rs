@@ -1,0 +1,339 @@
+//! Recovery by collecting: what of this node's past is in other nodes' memory comes back and is replayed in its place.
+//!
+//! ```text
+//!   checkpoint + journal up to the first hole
+//!        │                                           every peer: its retained messages for us, with the places it knows,
+//!        v                                           then `Collected`
+//!   replay the next index ── from the journal's records behind the hole, or a collected message at its place ──┐
+//!        ▲                                                                                                     │
+//!        └─────────────────────────────────────────────────────────────────────────────────────────────────────┘
+//!        │ nothing placed is left, everyone has told
+//!        v
+//!   a new life: what came without a place is delivered now, in any order (nothing this node sent can depend on it)
+//! ```
+//! (Johnson and Zwaenepoel 1987; Zhao 2014, section 2.3.2; Alvisi, Hoppe and Marzullo 1993 for places kept by third nodes.)
+//!
+//! A place without its message is waited for as long as its sender is itself recovering: its replay sends it again. What lies
+//! behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
+//! once than the policy survives; then the nodes that do depend on it say so when they greet.
+
+use crate::effect::{Abandoned, Effect};
+use crate::handler::Handler;
+use crate::intake::unjournaled_lsn;
+use crate::lifecycle::Life;
+use crate::process::{INSTANCE, Process};
+use crate::record::delivery::Delivery;
+use crate::record::prefix::Prefix;
+use crate::record::quarantined::{self, Quarantined};
+use crate::record::recalled;
+use crate::record::rolled_back::{self, RolledBack};
+use crate::sessions::Arrived;
+use mainstay_channel::frame::Frame;
+use mainstay_channel::refusal::Refusal;
+use mainstay_journal::memory::PageMemory;
+use mainstay_journal::record::Kind;
+use mainstay_recovery::logging::Source;
+use mainstay_types::determinant::Place;
+use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, Ssn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What has been gathered so far.
+#[derive(Debug, Default)]
+pub(crate) struct Collecting {
+    /// Who has not told everything it holds yet.
+    waiting_for: BTreeSet<NodeId>,
+    /// Who was recovering itself when it greeted, and has not said that its log is whole again.
+    recovering: BTreeSet<NodeId>,
+    /// Deliveries of this node's own journal behind the first hole.
+    pub(crate) journaled: BTreeMap<DeliveryIndex, Journaled>,
+    /// Where messages belong.
+    places: BTreeMap<DeliveryIndex, (Place, NodeId, Ssn)>,
+    /// Outside inputs that other nodes remember.
+    inputs: BTreeMap<DeliveryIndex, Journaled>,
+    messages: BTreeMap<(NodeId, Ssn), Arrived>,
+    /// At-most-once outputs whose intention is recorded, though their delivery stands behind the hole.
+    pub(crate) intended: Vec<OutputId>,
+    pub(crate) skipped: BTreeMap<Lsn, Quarantined>,
+    /// The delivery that was being tried when the last life ended, and how often.
+    pub(crate) attempt: Option<(Lsn, u32)>,
+}
+
+/// A delivery of the journal that cannot be replayed before what is missing in front of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Journaled {
+    pub(crate) lsn: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) life: Generation,
+    pub(crate) prefix: Prefix,
+    pub(crate) delivery: Delivery,
+}
+
+enum Next {
+    Journaled(Journaled),
+    /// An outside input that this node's own journal lost.
+    Input(Journaled),
+    Message(Place, Arrived),
+    /// A hole, or the end.
+    None,
+}
+
+impl Collecting {
+    pub(crate) fn from(peers: &[NodeId]) -> Self {
+        Self { waiting_for: peers.iter().copied().collect(), ..Self::default() }
+    }
+
+    pub(crate) fn greeted(&mut self, peer: NodeId, is_recovering: bool) {
+        if is_recovering {
+            self.recovering.insert(peer);
+        } else {
+            self.recovering.remove(&peer);
+        }
+    }
+
+    /// `peer` has told everything it holds now.
+    pub(crate) fn told(&mut self, peer: NodeId) {
+        self.waiting_for.remove(&peer);
+    }
+
+    /// `peer` is recovered itself: it has sent everything again that it ever sent.
+    pub(crate) fn recovered(&mut self, peer: NodeId) {
+        self.recovering.remove(&peer);
+    }
+
+    pub(crate) fn arrived(&mut self, arrived: Arrived) {
+        if let Some(place) = arrived.place {
+            self.place(place, arrived.from, arrived.ssn);
+        }
+        self.messages.insert((arrived.from, arrived.ssn), arrived);
+    }
+
+    /// Several lives may have given an index: the last one's counts, because it replayed what anything depended on.
+    fn place(&mut self, place: Place, from: NodeId, ssn: Ssn) {
+        let known = self.places.get(&place.delivery);
+        if known.is_none_or(|(known, ..)| known.life <= place.life) {
+            self.places.insert(place.delivery, (place, from, ssn));
+        }
+    }
+
+    /// What another node's protocol remembers of this node's past.
+    pub(crate) fn remembered(&mut self, place: Place, source: &Source) {
+        match source {
+            Source::Message { from, ssn, .. } => {
+                self.place(place, *from, *ssn);
+            }
+            Source::Local { record, .. } => {
+                if let Some(input) = input(place, record) {
+                    self.inputs.insert(place.delivery, input);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, index: DeliveryIndex) -> Next {
+        if let Some(journaled) = self.journaled.remove(&index) {
+            return Next::Journaled(journaled);
+        }
+        if let Some(input) = self.inputs.remove(&index) {
+            return Next::Input(input);
+        }
+        let Some(&(place, from, ssn)) = self.places.get(&index) else { return Next::None };
+        match self.messages.remove(&(from, ssn)) {
+            Some(arrived) => Next::Message(place, arrived),
+            None => Next::None,
+        }
+    }
+
+    /// Whether the content of `index` may still come: its place is known, and its sender is recovering.
+    fn may_come(&self, index: DeliveryIndex) -> bool {
+        self.places.get(&index).is_some_and(|(_, from, _)| self.recovering.contains(from))
+    }
+
+    /// What is left once nothing placed can be replayed any more: messages to be delivered as new.
+    fn without_places(&mut self) -> Vec<Arrived> {
+        std::mem::take(&mut self.messages).into_values().collect()
+    }
+}
+
+/// An outside input as another node gives it back: kind and payload of its record.
+fn input(place: Place, record: &[u8]) -> Option<Journaled> {
+    let (kind, payload) = record.split_at_checked(2)?;
+    let kind = Kind(u16::from_le_bytes(kind.try_into().expect("split at 2")));
+    let (prefix, delivery) = Delivery::decode(kind, payload).ok()??;
+    (prefix.delivery == place.delivery).then_some(Journaled {
+        lsn: unjournaled_lsn(place.delivery),
+        end: Lsn::ZERO,
+        life: Generation(place.life.0),
+        prefix,
+        delivery,
+    })
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    /// Replays what has come, as far as it reaches; begins the new life when that is everything.
+    pub(crate) fn go_on_collecting(&mut self, out: &mut Vec<Effect>) {
+        while self.life == Life::Collecting {
+            let next_index = self.history.tables.executed.next();
+            let Some(collecting) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut())
+            else {
+                return;
+            };
+            match collecting.take(next_index) {
+                Next::Journaled(Journaled { lsn, end, life, prefix, delivery }) => {
+                    self.replay_collected(lsn, end, life, &prefix, &delivery, out);
+                }
+                Next::Input(input) => {
+                    let Some(end) = self.journal_again(&input) else {
+                        // No free page: taken up again when one is written.
+                        let collecting =
+                            self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
+                        collecting.expect("seen above").inputs.insert(next_index, input);
+                        return;
+                    };
+                    let Journaled { lsn, life, prefix, delivery, .. } = input;
+                    self.replay_collected(lsn, end, life, &prefix, &delivery, out);
+                }
+                Next::Message(place, arrived) => {
+                    let Place { delivery, life, now, seed } = place;
+                    let life = Generation(life.0);
+                    let tables = &self.history.tables;
+                    let (executed, summary) = (tables.executed, tables.summary);
+                    let prefix = Prefix { delivery, now, seed, executed, summary };
+                    let (lsn, end) = (unjournaled_lsn(delivery), tables.executed_end);
+                    self.replay_collected(lsn, end, life, &prefix, &arrived.delivery(), out);
+                }
+                Next::None if !collecting.waiting_for.is_empty() => return,
+                Next::None if collecting.may_come(next_index) => return,
+                Next::None => {
+                    if !self.void_what_is_behind_the_hole() {
+                        // No free page: taken up again when one is written.
+                        return;
+                    }
+                    self.begin_after_collecting(out);
+                }
+            }
+        }
+    }
+
+    fn replay_collected(
+        &mut self,
+        lsn: Lsn,
+        end: Lsn,
+        life: Generation,
+        prefix: &Prefix,
+        delivery: &Delivery,
+        out: &mut Vec<Effect>,
+    ) {
+        let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
+        let collecting = collecting.expect("only a collecting life replays what it collected");
+        let skipped = collecting.skipped.contains_key(&lsn);
+        let failed = collecting.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
+        self.history.tables.enter_life(life);
+        self.last_logged = prefix.delivery;
+        self.history.logged(delivery, prefix, end);
+        self.stats.replayed += 1;
+        let give_up = failed >= self.config.limits.handler_attempts_max;
+        if skipped || give_up {
+            self.history.skip(delivery, prefix, end, &self.config);
+            if give_up && !skipped {
+                self.verdicts.push(Quarantined { lsn, attempts: failed });
+            }
+            return;
+        }
+        let attempts = self.journal.begin_attempt(lsn);
+        match self.history.execute(delivery, prefix, end, &self.config) {
+            Ok(done) => {
+                self.journal.end_attempt();
+                // A node that recovers at the same time may need them for its own replay.
+                for message in done.messages {
+                    self.message_may_leave(message.to, message.ssn);
+                }
+            }
+            Err(panicked) => {
+                self.life = Life::Abandoned;
+                out.push(Effect::Abandon(Abandoned { lsn, attempts, message: panicked.message }));
+            }
+        }
+    }
+
+    /// An input that other nodes gave back is theirs to forget once this node's journal has it again.
+    fn journal_again(&mut self, input: &Journaled) -> Option<Lsn> {
+        let head = &mut self.scratch.head;
+        head.clear();
+        input.delivery.put_head(&input.prefix, head);
+        let recalled = recalled::head(input.life, input.delivery.kind());
+        let parts = [&recalled, head.as_slice(), input.delivery.tail()];
+        let appended = self.journal.append(recalled::KIND, INSTANCE, &parts, &mut self.scratch.disk);
+        appended.ok().map(|appended| appended.end)
+    }
+
+    /// Records of this node's journal behind a hole are never replayed: other deliveries get their indices.
+    fn void_what_is_behind_the_hole(&mut self) -> bool {
+        let cluster = self.config.cluster.as_ref().expect("only a node of a cluster collects");
+        let keep = self.history.tables.executed;
+        let sessions = self.sessions.as_ref().expect("a node has sessions");
+        if sessions.collecting.as_ref().is_none_or(|collecting| collecting.journaled.is_empty()) {
+            return true;
+        }
+        let void = RolledBack { keep, lost: cluster.me, losses: Vec::new() };
+        let appended =
+            self.journal.append(rolled_back::KIND, INSTANCE, &[&void.encode()], &mut self.scratch.disk);
+        if let Ok(appended) = appended {
+            self.history.tables.executed_end = appended.end;
+        }
+        appended.is_ok()
+    }
+
+    /// Everything that can be replayed is: a new life begins, and says where the last one ended.
+    fn begin_after_collecting(&mut self, out: &mut Vec<Effect>) {
+        self.life = Life::Running;
+        let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.take());
+        let mut collecting = collecting.unwrap_or_default();
+        for output in std::mem::take(&mut collecting.intended) {
+            if let Some(pending) = self.history.tables.outbox.find_mut(output) {
+                pending.intended = true;
+            }
+        }
+        self.history.tables.enter_life(Generation(self.incarnation.0));
+        self.record_verdicts();
+        self.announce_life(out);
+        self.begin_life(out);
+        for arrived in collecting.without_places() {
+            self.deliver_message(arrived, out);
+        }
+    }
+
+    /// Whatever verdicts a recovery came to are recorded; what leaves from now on waits for them.
+    pub(crate) fn record_verdicts(&mut self) {
+        while let Some(verdict) = self.verdicts.last() {
+            let payload = verdict.encode();
+            match self.journal.append(quarantined::KIND, INSTANCE, &[&payload], &mut self.scratch.disk) {
+                Ok(appended) => self.history.tables.executed_end = appended.end,
+                Err(_) => return,
+            }
+            self.verdicts.pop();
+        }
+    }
+
+    /// Tells the cluster that a life of this node ended, and how far it is recovered.
+    pub(crate) fn announce_life(&mut self, out: &mut Vec<Effect>) {
+        let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
+        if let (Some(links), Some(sessions)) = (&mut self.history.links, &mut self.sessions) {
+            links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
+            for &node in &links.nodes {
+                // All of it was recovered, so that whatever it waited for has come.
+                let last = links.channel.appended(node);
+                links.channel.release(node, last);
+                if links.channel.session(node).is_some() {
+                    sessions.put(node, &Frame::Recovered);
+                }
+            }
+            links.logging.recovered(incarnation, executed, &mut sessions.wishes);
+            for refusal in links.channel.recovered() {
+                if let Refusal::Ahead { node, .. } = refusal {
+                    self.stats.peers_orphaned += 1;
+                    out.push(Effect::HangUp { peer: node, why: refusal.into() });
+                }
+            }
+        }
+    }
+}

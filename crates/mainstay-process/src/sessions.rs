@@ -1,0 +1,463 @@
+//! The composer's side towards other nodes: frames in, frames out, and who is told that its messages are needed no more.
+//!
+//! What must survive is in [`crate::links::Links`]; this is what a life may forget.
+//!
+//! ```text
+//!   Frames ──> Hello     both greet; what was taken in and not delivered is dropped: it comes again
+//!              Message   next ──> the protocol: deliver / wait for an announcement / orphan
+//!              Control   the protocol; its wishes are performed at once
+//!   gate   ──> a message may leave ──> with the next frames
+//! ```
+
+use crate::collecting::Collecting;
+use crate::effect::{Effect, HangUp};
+use crate::event::PeerEvent;
+use crate::handler::Handler;
+use crate::intake::Pending;
+use crate::lifecycle::Life;
+use crate::links::Links;
+use crate::process::Process;
+use crate::record::delivery::Delivery;
+use crate::record::rolled_back::RolledBack;
+use mainstay_channel::channel::{Arrival, Channel, Owed};
+use mainstay_channel::frame::{Frame, Message, split};
+use mainstay_channel::hello::Hello;
+use mainstay_journal::memory::PageMemory;
+use mainstay_recovery::logging::{Admission, Wish};
+use mainstay_recovery::policy::Policy;
+use mainstay_types::determinant::{Place, Point};
+use mainstay_types::id::{DeliveryIndex, Lsn, NodeId, Ssn};
+use mainstay_types::level::Level;
+use mainstay_types::mark::Mark;
+use mainstay_types::rules::Rule;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What is volatile about the links.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    /// Frames for each peer, whole, each behind its length.
+    outgoing: BTreeMap<NodeId, Vec<u8>>,
+    /// Messages that wait for an announcement on its way to this node, in the order of arrival.
+    postponed: VecDeque<Arrived>,
+    pub(crate) wishes: Vec<Wish>,
+    /// Set while this life gathers what others remember of its past.
+    pub(crate) collecting: Option<Collecting>,
+    /// Messages delivered whose senders are told so once their records are safe, in the order of delivery.
+    coverable: VecDeque<Coverable>,
+    /// What the checkpoint being taken covers: the last delivery, and of each peer the last message.
+    checkpointing: Option<(DeliveryIndex, Vec<(NodeId, Ssn)>)>,
+}
+
+/// A message on its way to being delivered.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) from: NodeId,
+    pub(crate) ssn: Ssn,
+    pub(crate) origin: Point,
+    pub(crate) place: Option<Place>,
+    pub(crate) stamp: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Coverable {
+    end: Lsn,
+    index: DeliveryIndex,
+    from: NodeId,
+    ssn: Ssn,
+}
+
+impl Arrived {
+    fn of(from: NodeId, message: &Message<'_>) -> Self {
+        Self {
+            from,
+            ssn: message.ssn,
+            origin: message.origin,
+            place: message.place,
+            stamp: message.stamp.to_vec(),
+            body: message.body.to_vec(),
+        }
+    }
+
+    pub(crate) fn delivery(self) -> Delivery {
+        let Self { from, ssn, origin, stamp, body, .. } = self;
+        Delivery::Message { from, ssn, origin, stamp, body }
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(collecting: Option<Collecting>) -> Self {
+        Self { collecting, ..Self::default() }
+    }
+
+    pub(crate) fn put(&mut self, to: NodeId, frame: &Frame<'_>) {
+        frame.put_with_length(self.outgoing.entry(to).or_default());
+    }
+
+    /// Tells, and keeps places, at once; what changes the process itself is left in `wishes`.
+    fn perform_at_once(&mut self, channel: &mut Channel) {
+        let Self { wishes, outgoing, .. } = self;
+        wishes.retain(|wish| match wish {
+            Wish::Tell { to, body } => {
+                // Without a session it is not said: the protocol says it again when there is one.
+                if channel.session(*to).is_some() {
+                    Frame::Control(body).put_with_length(outgoing.entry(*to).or_default());
+                }
+                false
+            }
+            Wish::Ordered { to, ssn, place } => {
+                channel.ordered(*to, *ssn, *place);
+                false
+            }
+            Wish::Flush | Wish::Remembered { .. } | Wish::RollBack { .. } => true,
+        });
+    }
+}
+
+/// Frames that may leave for `peer` now, into its buffer.
+fn put_ready(links: &mut Links, outgoing: &mut Vec<u8>, peer: NodeId, attaches: bool) {
+    let Links { channel, logging, .. } = links;
+    let attach = |out: &mut Vec<u8>| {
+        if attaches {
+            logging.attach(peer, out);
+        }
+    };
+    channel.frames_for(peer, attach, |frame| frame.put_with_length(outgoing));
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    pub(crate) fn peer_event(&mut self, event: PeerEvent, out: &mut Vec<Effect>) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        match event {
+            PeerEvent::Connected { peer } => {
+                let hello = links.channel.connected(peer);
+                sessions.outgoing.insert(peer, Vec::new());
+                sessions.put(peer, &Frame::Hello(Box::new(hello)));
+            }
+            PeerEvent::Disconnected { peer } => {
+                links.channel.disconnected(peer);
+                links.logging.disconnected(peer);
+                sessions.outgoing.remove(&peer);
+            }
+            PeerEvent::Frames { peer, bytes } => {
+                if let Err(why) = self.frames(peer, &bytes, out) {
+                    self.hang_up(peer, why, out);
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self, peer: NodeId, why: HangUp, out: &mut Vec<Effect>) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        links.channel.disconnected(peer);
+        links.logging.disconnected(peer);
+        let mut bytes = sessions.outgoing.remove(&peer).unwrap_or_default();
+        if let HangUp::Refused(refusal) = &why {
+            let text = refusal.to_string();
+            Frame::Refused { code: refusal.code(), text: &text }.put_with_length(&mut bytes);
+        }
+        out.push(Effect::Frames { to: peer, bytes });
+        out.push(Effect::HangUp { peer, why });
+    }
+
+    fn frames(&mut self, peer: NodeId, bytes: &[u8], out: &mut Vec<Effect>) -> Result<(), HangUp> {
+        let limit = self.config.cluster.as_ref().map_or(0, |cluster| cluster.links.frame_bytes_max());
+        let mut rest = bytes;
+        while let Some((frame, behind)) = split(rest, limit)? {
+            self.frame(peer, Frame::parse(frame)?, out)?;
+            if matches!(self.life, Life::Abandoned) {
+                return Ok(());
+            }
+            rest = behind;
+        }
+        debug_assert!(rest.is_empty(), "the driver hands over whole frames");
+        Ok(())
+    }
+
+    fn frame(&mut self, peer: NodeId, frame: Frame<'_>, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Ok(());
+        };
+        match frame {
+            Frame::Hello(hello) => return self.hello(peer, &hello, out),
+            Frame::Message(message) => return self.message(peer, &message, out),
+            Frame::Received { ssn } => links.channel.received(peer, ssn)?,
+            Frame::Covered { ssn } => links.channel.covered(peer, ssn)?,
+            Frame::Control(body) => {
+                links.logging.control(peer, body, &mut sessions.wishes)?;
+                self.perform_wishes(out);
+                self.retry_postponed(out)?;
+                self.go_on_collecting(out);
+            }
+            Frame::Collected => {
+                links.channel.collected(peer)?;
+                if let Some(collecting) = &mut sessions.collecting {
+                    collecting.told(peer);
+                }
+                self.go_on_collecting(out);
+            }
+            Frame::Recovered => {
+                if let Some(collecting) = &mut sessions.collecting {
+                    collecting.recovered(peer);
+                }
+                self.go_on_collecting(out);
+            }
+            // Its memory is full of what this node has not covered.
+            Frame::Pinned { .. } => self.schedule.force(),
+            Frame::Refused { code, text } => {
+                return Err(HangUp::RefusedByPeer { peer, code, text: text.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    fn hello(&mut self, peer: NodeId, hello: &Hello, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Ok(());
+        };
+        let ours = self.config.policy;
+        let listed = self.config.cluster.as_ref().and_then(|cluster| cluster.others.get(&peer)).copied();
+        let theirs = Policy::from_code([hello.declared.policy, hello.declared.failures_max]);
+        if theirs != listed || listed.is_none_or(|theirs| ours.pair(theirs).is_err()) {
+            return Err(HangUp::Policies { peer, listed, theirs, ours });
+        }
+        let greeted = links.channel.greeted(peer, hello)?;
+        // What came in an earlier session and is not delivered comes again in this one.
+        self.backlog.retain(|pending| !is_from(&pending.delivery, peer));
+        sessions.postponed.retain(|arrived| arrived.from != peer);
+        if let Some(collecting) = &mut sessions.collecting {
+            collecting.greeted(peer, greeted.collecting);
+        }
+        links.logging.connected(peer, greeted.incarnation, &mut sessions.wishes);
+        for &(incarnation, last) in &hello.ends {
+            links.logging.ended(peer, incarnation, last, &mut sessions.wishes);
+        }
+        if greeted.collecting {
+            links.logging.collect(peer, &mut sessions.wishes);
+            sessions.perform_at_once(&mut links.channel);
+            let outgoing = sessions.outgoing.entry(peer).or_default();
+            put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
+            links.channel.close_collection(peer).put_with_length(outgoing);
+        }
+        self.perform_wishes(out);
+        Ok(())
+    }
+
+    fn message(&mut self, peer: NodeId, message: &Message<'_>, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Ok(());
+        };
+        let ssn = message.ssn;
+        match links.channel.arrived(peer, message)? {
+            Arrival::Duplicate { covered } => {
+                links.logging.carried(peer, message.attached, &mut sessions.wishes)?;
+                if !covered {
+                    links.logging.duplicate(peer, ssn, &mut sessions.wishes);
+                }
+                return Ok(());
+            }
+            Arrival::Next => {}
+        }
+        let is_this = |logged: &crate::intake::Logged| is_message(&logged.pending.delivery, peer, ssn);
+        if matches!(self.life, Life::Stopping { .. }) || self.logged.iter().any(is_this) {
+            // Its sender keeps it for the next life; or it is in the journal and waits for its record to be safe.
+            links.logging.carried(peer, message.attached, &mut sessions.wishes)?;
+            return Ok(());
+        }
+        let (origin, stamp) = (message.origin, message.stamp);
+        let admission = links.logging.arrived(peer, origin, stamp, message.attached, &mut sessions.wishes)?;
+        let arrived = Arrived::of(peer, message);
+        if let Some(collecting) = &mut sessions.collecting {
+            collecting.arrived(arrived);
+            self.perform_wishes(out);
+            self.go_on_collecting(out);
+            return Ok(());
+        }
+        let behind = sessions.postponed.iter().any(|waiting| waiting.from == peer);
+        match admission {
+            Admission::Deliver if !behind => self.deliver_message(arrived, out),
+            Admission::Deliver | Admission::NotYet => sessions.postponed.push_back(arrived),
+            Admission::Orphan => self.drop_orphan(arrived),
+        }
+        self.perform_wishes(out);
+        Ok(())
+    }
+
+    pub(crate) fn deliver_message(&mut self, arrived: Arrived, out: &mut Vec<Effect>) {
+        self.submit(Pending { delivery: arrived.delivery(), token: None }, out);
+    }
+
+    /// Its sender rolls back, and its next life greets again; until then nothing behind it is taken.
+    fn drop_orphan(&mut self, arrived: Arrived) {
+        self.stats.orphans_dropped += 1;
+        if let Some(sessions) = &mut self.sessions {
+            sessions.postponed.push_back(arrived);
+        }
+    }
+
+    /// After news of a life that ended, or when more has become recoverable: what waited for it is looked at again.
+    fn retry_postponed(&mut self, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+        let Some(sessions) = &mut self.sessions else { return Ok(()) };
+        if sessions.postponed.is_empty() {
+            return Ok(());
+        }
+        let mut blocked: Vec<NodeId> = Vec::new();
+        for arrived in std::mem::take(&mut sessions.postponed) {
+            let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+                break;
+            };
+            let Arrived { from, origin, ref stamp, .. } = arrived;
+            if !blocked.contains(&from)
+                && links.logging.arrived(from, origin, stamp, &[], &mut sessions.wishes)?
+                    == Admission::Deliver
+            {
+                self.deliver_message(arrived, out);
+            } else {
+                blocked.push(from);
+                sessions.postponed.push_back(arrived);
+            }
+        }
+        Ok(())
+    }
+
+    /// A message was delivered: its sender is told once its record is safe, or a checkpoint covers it.
+    pub(crate) fn received(&mut self, from: NodeId, ssn: Ssn, index: DeliveryIndex, end: Lsn) {
+        if let Some(sessions) = &mut self.sessions
+            && self.config.policy.journals_messages()
+        {
+            sessions.coverable.push_back(Coverable { end, index, from, ssn });
+        }
+    }
+
+    /// The LSN up to which records are safe at the level.
+    pub(crate) fn safe_lsn(&self) -> Lsn {
+        match self.config.level {
+            Level::Memory | Level::Process => self.journal.end(),
+            Level::Disk => self.journal.durable(),
+        }
+    }
+
+    pub(crate) fn cover_senders(&mut self, safe: Lsn) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        let may_stay = links.logging.checkpoint_may_cover();
+        while let Some(first) = sessions.coverable.front()
+            && first.end <= safe
+            && first.index <= may_stay
+        {
+            links.channel.cover(first.from, first.ssn);
+            sessions.coverable.pop_front();
+        }
+    }
+
+    pub(crate) fn message_may_leave(&mut self, to: NodeId, ssn: Ssn) {
+        if let Some(links) = &mut self.history.links {
+            links.channel.release(to, ssn);
+        }
+    }
+
+    /// Whether a node keeps so much of this node's memory occupied that no new work may be accepted.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.history.links.as_ref().is_some_and(|links| !links.channel.may_accept())
+    }
+
+    /// [`Self::retry_postponed`] at the end of a round.
+    pub(crate) fn retry_at_rest(&mut self, out: &mut Vec<Effect>) {
+        // What was taken in once is never malformed the second time.
+        let _ = self.retry_postponed(out);
+    }
+
+    /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
+    pub(crate) fn flush_logging(&mut self) -> Option<u64> {
+        let (links, sessions) = self.history.links.as_mut().zip(self.sessions.as_mut())?;
+        if let Some(wanted) = self.gate.wanted(Mark::Recoverable) {
+            links.logging.needed(DeliveryIndex(wanted), &mut sessions.wishes);
+        }
+        links.logging.flush(&mut sessions.wishes);
+        sessions.perform_at_once(&mut links.channel);
+        let before = sessions.wishes.len();
+        sessions.wishes.retain(|wish| *wish != Wish::Flush);
+        let flush = sessions.wishes.len() < before;
+        (flush && self.config.level == Level::Disk).then(|| self.journal.end().0)
+    }
+
+    pub(crate) fn perform_wishes(&mut self, out: &mut Vec<Effect>) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        sessions.perform_at_once(&mut links.channel);
+        let mut roll_back: Option<(DeliveryIndex, NodeId)> = None;
+        let collecting = &mut sessions.collecting;
+        sessions.wishes.retain(|wish| match wish {
+            Wish::Remembered { place, source } => {
+                if let Some(collecting) = collecting {
+                    collecting.remembered(*place, source);
+                }
+                false
+            }
+            Wish::RollBack { keep, lost } => {
+                if roll_back.is_none_or(|(lowest, _)| *keep < lowest) {
+                    roll_back = Some((*keep, *lost));
+                }
+                false
+            }
+            // For the end of the round.
+            Wish::Flush => true,
+            Wish::Tell { .. } | Wish::Ordered { .. } => unreachable!("performed a line above"),
+        });
+        if let Some((keep, lost)) = roll_back
+            && self.config.rules.keep(Rule::OrphansRollBack)
+            && self.life != Life::Abandoned
+        {
+            let mut losses = Vec::new();
+            links.logging.known_losses(&mut losses);
+            self.life = Life::Abandoned;
+            out.push(Effect::RollBack(RolledBack { keep, lost, losses }));
+        }
+    }
+
+    /// Whatever may leave for other nodes now. Acknowledgements that can wait ride with the next frame, or with the end of a round.
+    pub(crate) fn send_frames(&mut self, round_ends: bool, out: &mut Vec<Effect>) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        let attaches = self.config.rules.keep(Rule::DeterminantsTravel);
+        let least = if round_ends { Owed::Later } else { Owed::Now };
+        for (&peer, outgoing) in &mut sessions.outgoing {
+            if links.channel.owed(peer) >= least {
+                put_ready(links, outgoing, peer, attaches);
+            }
+            if !outgoing.is_empty() {
+                out.push(Effect::Frames { to: peer, bytes: std::mem::take(outgoing) });
+            }
+        }
+    }
+
+    pub(crate) fn checkpoint_begins(&mut self) {
+        let executed = self.history.tables.executed;
+        if let Some((links, sessions)) = self.history.links.as_ref().zip(self.sessions.as_mut()) {
+            sessions.checkpointing = Some((executed, links.channel.cursors().collect()));
+        }
+    }
+
+    pub(crate) fn checkpoint_published(&mut self) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        let Some((executed, cursors)) = sessions.checkpointing.take() else { return };
+        links.logging.checkpointed(executed);
+        for (node, ssn) in cursors {
+            links.channel.cover(node, ssn);
+        }
+    }
+
+    /// Whether the checkpoint under way may be published: it must know nothing that may have to be taken back.
+    pub(crate) fn checkpoint_may_be_published(&self) -> bool {
+        let Some((links, sessions)) = self.history.links.as_ref().zip(self.sessions.as_ref()) else {
+            return true;
+        };
+        let may_cover = links.logging.checkpoint_may_cover();
+        sessions.checkpointing.as_ref().is_none_or(|(executed, _)| *executed <= may_cover)
+    }
+}
+
+fn is_from(delivery: &Delivery, peer: NodeId) -> bool {
+    matches!(delivery, Delivery::Message { from, .. } if *from == peer)
+}
+
+fn is_message(delivery: &Delivery, peer: NodeId, number: Ssn) -> bool {
+    matches!(delivery, Delivery::Message { from, ssn, .. } if *from == peer && *ssn == number)
+}
