@@ -90,6 +90,17 @@ pub struct Causal {
     runs: Vec<u8>,
 }
 
+/// How a batch came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With a message, which is asked about again if the batch cannot be taken.
+    Attached,
+    /// By itself.
+    Carried,
+    /// As the answer to this node's collecting: it is taken whatever it says of nodes that recover as well.
+    Retold,
+}
+
 /// What became of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
@@ -219,7 +230,7 @@ impl Causal {
         &mut self,
         from: NodeId,
         bytes: &[u8],
-        collecting: bool,
+        how: Way,
         wishes: &mut Vec<Wish>,
     ) -> Result<Taken, Malformed> {
         let link = self.link(from)?;
@@ -229,7 +240,7 @@ impl Causal {
         decoded.clear();
         let result = wire::take_runs(from, &mut reader, self.cluster, &mut decoded)
             .and_then(|()| self.take_held(link, header.taken, header.stable))
-            .map(|()| self.take_determinants(link, header, &mut decoded, collecting, wishes));
+            .map(|()| self.take_determinants(link, header, &mut decoded, how, wishes));
         decoded.clear();
         self.decoded = decoded;
         self.log.settle();
@@ -241,17 +252,19 @@ impl Causal {
         link: usize,
         header: Header,
         decoded: &mut Vec<Determinant>,
-        collecting: bool,
+        how: Way,
         wishes: &mut Vec<Wish>,
     ) -> Taken {
         let from = self.links[link].peer;
-        if header.from > self.links[link].taken {
+        let view = &mut self.links[link];
+        view.seen = view.seen.max(header.to);
+        if header.from > view.taken {
             if !self.links[link].refused {
                 self.ask_again(link, wishes);
             }
             return Taken::NotYet;
         }
-        self.links[link].asked_again = false;
+        let collecting = how == Way::Retold;
         let mut orphan = false;
         let mut pending = !collecting && !decoded.is_empty() && self.log.foreign_bytes() > FOREIGN_BYTES_MAX;
         decoded.retain(|one| {
@@ -285,7 +298,10 @@ impl Causal {
             }
         });
         if pending {
-            self.links[link].refused = true;
+            let view = &mut self.links[link];
+            view.refused = true;
+            // This may be the answer: then it has to be asked for again.
+            view.asked_again &= how == Way::Attached;
             return if orphan { Taken::Orphan } else { Taken::NotYet };
         }
         for one in decoded.drain(..) {
@@ -298,6 +314,11 @@ impl Causal {
         let view = &mut self.links[link];
         view.taken = view.taken.max(header.to);
         view.refused = false;
+        if view.taken >= view.seen {
+            view.asked_again = false;
+        } else {
+            self.ask_again(link, wishes);
+        }
         if orphan { Taken::Orphan } else { Taken::Yes }
     }
 
@@ -505,9 +526,9 @@ impl Logging for Causal {
         let view = &self.links[link];
         let taken = match attached.is_empty() {
             // It depends on what was told before it, which was left untaken.
-            true if view.refused || view.asked_again => Taken::NotYet,
+            true if view.taken < view.seen => Taken::NotYet,
             true => Taken::Yes,
-            false => self.take_batch(from, attached, false, wishes)?,
+            false => self.take_batch(from, attached, Way::Attached, wishes)?,
         };
         if self.links[link].standing(origin.incarnation, origin.delivery) == Standing::Lost {
             return Ok(Admission::Orphan);
@@ -521,7 +542,7 @@ impl Logging for Causal {
 
     fn carried(&mut self, from: NodeId, attached: &[u8], wishes: &mut Vec<Wish>) -> Result<(), Malformed> {
         if !attached.is_empty() {
-            self.take_batch(from, attached, false, wishes)?;
+            self.take_batch(from, attached, Way::Attached, wishes)?;
         }
         Ok(())
     }
@@ -539,8 +560,11 @@ impl Logging for Causal {
         let mut reader = Reader::new(body);
         let kind = reader.u8()?;
         match kind {
-            tag::CARRY | tag::RETOLD => {
-                self.take_batch(from, reader.rest(), kind == tag::RETOLD, wishes)?;
+            tag::CARRY => {
+                self.take_batch(from, reader.rest(), Way::Carried, wishes)?;
+            }
+            tag::RETOLD => {
+                self.take_batch(from, reader.rest(), Way::Retold, wishes)?;
             }
             tag::HELD => {
                 let taken = varint(&mut reader)?;
@@ -674,6 +698,7 @@ impl Logging for Causal {
         // this node.
         if let Some(position) = self.log.last_position_upto(index) {
             self.log.make_stable_upto(position);
+            self.barriers.retain(|&(_, barrier)| barrier > position);
         }
         self.log.drop_covered(self.me, index);
         self.log.settle();

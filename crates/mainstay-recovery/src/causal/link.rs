@@ -35,9 +35,12 @@ pub(super) struct Link {
     pub(super) taken: u64,
     /// ... of which the peer has been told in this session.
     pub(super) told: u64,
-    /// A batch was left untaken: later ones leave a gap until the peer is asked to tell it again.
+    /// ... some batch of this session ended here: what is behind `taken` was left untaken, and must be told again before any
+    /// message of the peer can be delivered.
+    pub(super) seen: u64,
+    /// The last batch was left untaken until some peer announces something; then this one is asked to tell it again.
     pub(super) refused: bool,
-    /// It was asked, and has not answered yet.
+    /// It was asked to tell again what is behind `taken`, and has not answered yet.
     pub(super) asked_again: bool,
     /// The peer has been told of this node's checkpoint up to here in this session.
     pub(super) covered_told: DeliveryIndex,
@@ -72,6 +75,7 @@ impl Link {
             announced_max: 0,
             taken: 0,
             told: 0,
+            seen: 0,
             refused: false,
             asked_again: false,
             covered_told: DeliveryIndex(0),
@@ -110,6 +114,7 @@ impl Link {
         self.connected = true;
         (self.announced, self.scanned) = (self.held, self.held);
         self.told = 0;
+        self.seen = self.taken;
         self.covered_told = DeliveryIndex(0);
         (self.refused, self.asked_again) = (false, false);
         another

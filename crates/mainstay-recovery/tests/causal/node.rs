@@ -155,15 +155,23 @@ impl Node {
 
     pub(crate) fn input(&mut self, seed: u64, bytes: Vec<u8>) {
         let place = self.place(seed);
-        let end = self.journal.last().map_or(0, |record| record.end) + bytes.len() as u64 + 32;
-        let record = Record { place, bytes: bytes.into(), end };
-        let source = Source::Local { end: Lsn(end), record: record.bytes.clone() };
-        self.journal.push(record);
-        self.deliver(place, &source, None);
+        self.replay_input(place, &bytes.into());
+    }
+
+    /// One that peers gave back is journaled anew.
+    pub(crate) fn replay_input(&mut self, place: Place, bytes: &Arc<[u8]>) {
+        let journaled = self.journal.iter().find(|record| record.place == place).map(|record| record.end);
+        let end = journaled.unwrap_or_else(|| {
+            let end =
+                self.journal.iter().map(|record| record.end).max().unwrap_or(0) + bytes.len() as u64 + 32;
+            self.journal.push(Record { place, bytes: bytes.clone(), end });
+            end
+        });
+        self.deliver(place, &Source::Local { end: Lsn(end), record: bytes.clone() }, None);
     }
 
     pub(crate) fn sync(&mut self) {
-        self.synced = self.journal.last().map_or(self.synced, |record| record.end);
+        self.synced = self.journal.iter().map(|record| record.end).max().unwrap_or(0).max(self.synced);
         self.logging.safe(Lsn(self.synced));
     }
 
@@ -222,6 +230,8 @@ impl Node {
             Some(checkpoint) => {
                 self.state = checkpoint.state.clone();
                 self.sent = checkpoint.sent.clone();
+                // The checkpoint holds what they depended on.
+                self.sent.iter_mut().flatten().for_each(|letter| letter.waits = Lsn::ZERO);
                 self.logging.restore(&checkpoint.saved).expect("what was saved is restored");
             }
             None => {

@@ -379,11 +379,11 @@ impl World {
             };
             self.count("replayed");
             match &source {
-                Source::Local { .. } => {
+                Source::Local { record, .. } => {
                     if !self.nodes[a].journal.iter().any(|record| record.place == place) {
                         self.count("input given back");
                     }
-                    self.nodes[a].deliver(place, &source, None);
+                    self.nodes[a].replay_input(place, record);
                 }
                 Source::Message { from, ssn, .. } => {
                     let from = from.0 as usize;
