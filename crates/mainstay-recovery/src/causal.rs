@@ -21,24 +21,28 @@
 //! mark of the journal is published; a node that itself collects answers a collecting peer only after every peer that is not
 //! collecting has answered it, and an answer counts no more when its giver has begun another life before the collecting ended.
 
+mod intake;
 mod link;
 mod log;
+mod offer;
 mod wire;
 
 use crate::logging::{Admission, Logging, Malformed, Source, Wish};
+use intake::{Taken, Way};
 use link::{Link, Standing};
 use log::{Log, bit};
 use mainstay_types::codec::Reader;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, Ssn};
+use offer::tell;
 use std::collections::VecDeque;
 pub use wire::INPUT_BYTES_MAX;
-use wire::{CONTROL_BYTES_TARGET, Determinant, Header, RunWriter, What, ended, put_varint, tag, varint};
+use wire::{Determinant, RunWriter, What, ended, put_varint, tag, varint};
 
 /// How many nodes a cluster under causal logging has at most; their ids are below it.
 pub const NODES_MAX: u32 = u64::BITS;
 
-/// What the determinants of other nodes may take in memory, in bytes. Beyond it nothing that brings more is taken in until
+/// What the determinants of other nodes may take in memory unless said otherwise, in bytes. Beyond it nothing that brings more is taken in until
 /// an owner's checkpoint covers some: [`Causal::heaviest`] names the one to look at.
 pub const FOREIGN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
@@ -86,29 +90,9 @@ pub struct Causal {
     flush_asked: Lsn,
     needed: DeliveryIndex,
     covered: DeliveryIndex,
+    foreign_bytes_max: u64,
     decoded: Vec<Determinant>,
     runs: Vec<u8>,
-}
-
-/// How a batch came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// With a message, which is asked about again if the batch cannot be taken.
-    Attached,
-    /// By itself.
-    Carried,
-    /// As the answer to this node's collecting: it is taken whatever it says of nodes that recover as well.
-    Retold,
-}
-
-/// What became of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    Yes,
-    /// Nothing was taken; when a peer has announced something, or what is missing was told again, it can be.
-    NotYet,
-    /// Taken but for determinants of a history that its owner lost.
-    Orphan,
 }
 
 impl Causal {
@@ -142,9 +126,17 @@ impl Causal {
             flush_asked: Lsn::ZERO,
             needed: DeliveryIndex(0),
             covered: DeliveryIndex(0),
+            foreign_bytes_max: FOREIGN_BYTES_MAX,
             decoded: Vec::new(),
             runs: Vec::new(),
         })
+    }
+
+    /// Limits what the determinants of other nodes may take in memory, in bytes, instead of [`FOREIGN_BYTES_MAX`].
+    #[must_use]
+    pub fn with_foreign_bytes_max(mut self, bytes: u64) -> Self {
+        self.foreign_bytes_max = bytes;
+        self
     }
 
     /// Whether this node could give `owner` back its delivery `index`: one element of Log(e).
@@ -175,308 +167,6 @@ impl Causal {
         let at = self.link(owner).expect("owners of determinants were checked to be peers");
         &self.links[at]
     }
-
-    /// Up to which position the log may be told: nothing behind an input that is not carried, which may be lost with it.
-    fn tellable(&self) -> u64 {
-        self.barriers.front().map_or(self.log.end(), |&(_, position)| position - 1)
-    }
-
-    /// Appends to `out` a batch of what `link` is not known to hold, at most about `limit` bytes of it. Returns whether there
-    /// was anything to say.
-    fn put_batch(&mut self, link: usize, limit: usize, out: &mut Vec<u8>) -> bool {
-        let upto = self.tellable();
-        let mut runs = std::mem::take(&mut self.runs);
-        runs.clear();
-        let mut writer = RunWriter::default();
-        let view = &self.links[link];
-        let mut scanned = view.scanned.max(upto);
-        for entry in self.log.behind(view.scanned) {
-            if entry.position > upto {
-                break;
-            }
-            if runs.len() >= limit {
-                scanned = entry.position - 1;
-                break;
-            }
-            if entry.gone() || entry.stable() || entry.held_by(view.peer) {
-                continue;
-            }
-            writer.put(entry.owner, &entry.place, &entry.what, &mut runs);
-        }
-        let view = &mut self.links[link];
-        view.scanned = scanned;
-        let anything = !runs.is_empty() || view.taken > view.told;
-        if anything {
-            let to = if runs.is_empty() { view.announced } else { scanned };
-            put_header(view, to, self.log.own_stable(), out);
-            out.extend_from_slice(&runs);
-        }
-        self.runs = runs;
-        anything
-    }
-
-    /// Tells `link` everything up to `target` that it is not known to hold.
-    fn carry(&mut self, link: usize, target: u64, wishes: &mut Vec<Wish>) {
-        while self.links[link].scanned < target.min(self.tellable()) {
-            let mut body = vec![tag::CARRY];
-            if self.put_batch(link, CONTROL_BYTES_TARGET, &mut body) {
-                wishes.push(Wish::Tell { to: self.links[link].peer, body });
-            }
-        }
-    }
-
-    /// Takes in a batch of `from`.
-    fn take_batch(
-        &mut self,
-        from: NodeId,
-        bytes: &[u8],
-        how: Way,
-        wishes: &mut Vec<Wish>,
-    ) -> Result<Taken, Malformed> {
-        let link = self.link(from)?;
-        let mut reader = Reader::new(bytes);
-        let header = Header::take(from, &mut reader)?;
-        let mut decoded = std::mem::take(&mut self.decoded);
-        decoded.clear();
-        let result = wire::take_runs(from, &mut reader, self.cluster, &mut decoded)
-            .and_then(|()| self.take_held(link, header.taken, header.stable))
-            .map(|()| self.take_determinants(link, header, &mut decoded, how, wishes));
-        decoded.clear();
-        self.decoded = decoded;
-        self.log.settle();
-        result
-    }
-
-    fn take_determinants(
-        &mut self,
-        link: usize,
-        header: Header,
-        decoded: &mut Vec<Determinant>,
-        how: Way,
-        wishes: &mut Vec<Wish>,
-    ) -> Taken {
-        let from = self.links[link].peer;
-        let view = &mut self.links[link];
-        view.seen = view.seen.max(header.to);
-        if header.from > view.taken {
-            if !self.links[link].refused {
-                self.ask_again(link, wishes);
-            }
-            return Taken::NotYet;
-        }
-        let collecting = how == Way::Retold;
-        let mut orphan = false;
-        let mut pending = !collecting && !decoded.is_empty() && self.log.foreign_bytes() > FOREIGN_BYTES_MAX;
-        decoded.retain(|one| {
-            if one.owner == self.me {
-                return collecting && self.take_own(one, wishes);
-            }
-            match self.log.place(one.owner, one.place.delivery) {
-                Some(known) if known == one.place => return true,
-                // Of two lives that gave the place, the earlier one lost its delivery.
-                Some(known) if known.life > one.place.life => {
-                    orphan = true;
-                    return false;
-                }
-                Some(_) => {
-                    pending |= !collecting;
-                    return !collecting;
-                }
-                None => {}
-            }
-            match self.of(one.owner).standing(one.place.life, one.place.delivery) {
-                Standing::Valid => true,
-                Standing::Covered => false,
-                Standing::Pending => {
-                    pending |= !collecting;
-                    true
-                }
-                Standing::Lost => {
-                    orphan = true;
-                    false
-                }
-            }
-        });
-        if pending {
-            let view = &mut self.links[link];
-            view.refused = true;
-            // This may be the answer: then it has to be asked for again.
-            view.asked_again &= how == Way::Attached;
-            return if orphan { Taken::Orphan } else { Taken::NotYet };
-        }
-        for one in decoded.drain(..) {
-            let (owner, delivery) = (one.owner, one.place.delivery);
-            self.log.merge(from, one);
-            if owner != self.me && delivery <= self.of(owner).stable {
-                self.log.make_stable_of(owner, DeliveryIndex(delivery.0 - 1), delivery);
-            }
-        }
-        let view = &mut self.links[link];
-        view.taken = view.taken.max(header.to);
-        view.refused = false;
-        if view.taken >= view.seen {
-            view.asked_again = false;
-        } else {
-            self.ask_again(link, wishes);
-        }
-        if orphan { Taken::Orphan } else { Taken::Yes }
-    }
-
-    fn ask_again(&mut self, link: usize, wishes: &mut Vec<Wish>) {
-        let view = &mut self.links[link];
-        if !view.asked_again {
-            view.asked_again = true;
-            let mut body = vec![tag::AGAIN];
-            put_varint(&mut body, view.taken);
-            wishes.push(Wish::Tell { to: view.peer, body });
-        }
-    }
-
-    /// Something changed that untaken batches may have waited for.
-    fn ask_for_refused(&mut self, wishes: &mut Vec<Wish>) {
-        for link in 0..self.links.len() {
-            if self.links[link].refused && self.links[link].connected {
-                self.ask_again(link, wishes);
-            }
-        }
-    }
-
-    /// The peer has taken this node's log up to `taken`, and calls its own deliveries up to `stable` stable.
-    fn take_held(&mut self, link: usize, taken: u64, stable: DeliveryIndex) -> Result<(), Malformed> {
-        let view = &mut self.links[link];
-        if taken > view.announced_max {
-            return Err(wire::never(view.peer, "position", taken));
-        }
-        if taken > view.held {
-            self.log.held(view.peer, view.held, taken);
-            view.held = taken;
-            view.announced = view.announced.max(taken);
-            view.scanned = view.scanned.max(taken);
-        }
-        if stable > view.stable {
-            self.log.make_stable_of(view.peer, view.stable, stable);
-            view.stable = stable;
-        }
-        self.log.settle();
-        Ok(())
-    }
-
-    fn take_covered(&mut self, link: usize, index: DeliveryIndex, wishes: &mut Vec<Wish>) {
-        let view = &mut self.links[link];
-        if index > view.covered {
-            view.covered = index;
-            self.log.drop_covered(view.peer, index);
-            self.log.settle();
-            self.ask_for_refused(wishes);
-        }
-    }
-
-    fn take_recovered(
-        &mut self,
-        link: usize,
-        incarnation: Incarnation,
-        last: DeliveryIndex,
-        wishes: &mut Vec<Wish>,
-    ) -> Result<(), Malformed> {
-        let view = &mut self.links[link];
-        let peer = view.peer;
-        match view.incarnation {
-            Some(present) if incarnation < present => return Ok(()),
-            Some(present) if incarnation == present => {}
-            _ => return Err(wire::never(peer, "life", incarnation.0)),
-        }
-        view.recovered(incarnation, last);
-        if let Some(keep) = self.kept_without(peer, incarnation, last) {
-            wishes.push(Wish::RollBack { keep, lost: peer });
-        }
-        self.log.drop_lost(peer, last, incarnation);
-        self.log.settle();
-        self.ask_for_refused(wishes);
-        Ok(())
-    }
-
-    /// The last own delivery that does not depend on what `peer` lost above `last`; none is lost while no more fail than
-    /// planned for.
-    fn kept_without(
-        &self,
-        peer: NodeId,
-        incarnation: Incarnation,
-        last: DeliveryIndex,
-    ) -> Option<DeliveryIndex> {
-        let first = self.log.behind(0).find(|entry| {
-            let told = entry.owner == peer && entry.place.delivery > last && entry.place.life < incarnation;
-            let delivered = entry.owner == self.me
-                && matches!(entry.what, What::Message { from, .. } if from == peer)
-                && entry.origin.delivery > last
-                && entry.origin.incarnation < incarnation;
-            (told || delivered) && !entry.gone()
-        })?;
-        let keep = self.log.own_before(first.position);
-        (keep < self.log.own_last()).then_some(keep)
-    }
-
-    /// A peer gives back a delivery of this node. Returns whether it is to be taken into the log.
-    fn take_own(&mut self, one: &Determinant, wishes: &mut Vec<Wish>) -> bool {
-        let delivery = one.place.delivery;
-        match self.log.place(self.me, delivery) {
-            Some(known) if known == one.place => return true,
-            // Replayed, or in the checkpoint; or of a life that lost it.
-            _ if delivery <= self.log.own_last() => return false,
-            Some(known) if known.life > one.place.life => return false,
-            Some(_) => self.log.drop_own(delivery),
-            None => {}
-        }
-        wishes.push(Wish::Remembered { place: one.place, source: remembered_source(one.what.clone()) });
-        true
-    }
-
-    /// Makes sure that `f` connected peers have been offered everything that `needed` depends on.
-    fn offer_needed(&mut self, wishes: &mut Vec<Wish>) {
-        let target = self.log.position(self.me, self.needed).unwrap_or(self.log.end());
-        if let Some(&(end, position)) = self.barriers.front()
-            && position <= target
-            && end > self.flush_asked
-        {
-            self.flush_asked = end;
-            wishes.push(Wish::Flush);
-        }
-        let offered = |link: &Link| link.connected && link.scanned >= target;
-        let mut missing = self.f.saturating_sub(self.links.iter().filter(|&link| offered(link)).count());
-        // From the next node on, so that neighbours do not all choose the same.
-        let first = self.links.partition_point(|link| link.peer < self.me);
-        for step in 0..self.links.len() {
-            let link = (first + step) % self.links.len();
-            if missing == 0 {
-                break;
-            }
-            if self.links[link].connected && !offered(&self.links[link]) {
-                self.carry(link, target, wishes);
-                missing -= 1;
-            }
-        }
-    }
-}
-
-fn put_header(view: &mut Link, to: u64, stable: DeliveryIndex, out: &mut Vec<u8>) {
-    Header { from: view.announced, to, taken: view.taken, stable }.put(out);
-    view.announced = to;
-    view.announced_max = view.announced_max.max(to);
-    view.told = view.taken;
-}
-
-fn remembered_source(what: What) -> Source {
-    match what {
-        What::Message { from, ssn } => Source::Message { from, ssn, origin: Point::default(), end: None },
-        What::Input { end, record } => {
-            Source::Local { end, record: record.expect("what was decoded came with its record") }
-        }
-    }
-}
-
-fn tell(to: NodeId, tag: u8, numbers: &[u64]) -> Wish {
-    let mut body = vec![tag];
-    numbers.iter().for_each(|&number| put_varint(&mut body, number));
-    Wish::Tell { to, body }
 }
 
 impl Logging for Causal {
@@ -576,14 +266,7 @@ impl Logging for Causal {
                 let taken = varint(&mut reader)?;
                 ended(&reader)?;
                 self.take_held(link, taken, DeliveryIndex(0))?;
-                let target = self.links[link].announced;
-                (self.links[link].announced, self.links[link].scanned) = (taken, taken);
-                self.carry(link, target, wishes);
-                // Even if nothing is left to tell: what follows must not look like a gap.
-                let mut body = vec![tag::CARRY];
-                let to = self.links[link].scanned.max(taken);
-                put_header(&mut self.links[link], to, self.log.own_stable(), &mut body);
-                wishes.push(Wish::Tell { to: from, body });
+                self.tell_again(link, taken, wishes);
             }
             tag::COVERED => {
                 let index = DeliveryIndex(varint(&mut reader)?);
@@ -661,22 +344,16 @@ impl Logging for Causal {
         }
     }
 
-    fn collect(&mut self, peer: NodeId, wishes: &mut Vec<Wish>) {
-        let Ok(link) = self.link(peer) else { return };
-        let upto = self.tellable();
-        // Its memory is empty: from the front, and in the order of the log, so that wherever the session breaks the peer knows of
-        // nothing without knowing what that depends on.
-        self.links[link].announced = 0;
-        let mut chunks = Chunks::default();
-        for entry in self.log.behind(0).filter(|entry| !entry.gone() && entry.what.carried()) {
-            if entry.owner != self.me || entry.position <= upto {
-                chunks.put(entry);
-                let to = entry.position.min(upto);
-                chunks.end_if_long(&mut self.links[link], to, self.log.own_stable(), wishes);
-            }
+    fn ended(&mut self, peer: NodeId, incarnation: Incarnation, last: DeliveryIndex, wishes: &mut Vec<Wish>) {
+        if let Ok(link) = self.link(peer) {
+            self.take_loss(link, incarnation.next(), last, wishes);
         }
-        chunks.end(&mut self.links[link], upto, self.log.own_stable(), wishes);
-        self.links[link].scanned = upto;
+    }
+
+    fn collect(&mut self, peer: NodeId, wishes: &mut Vec<Wish>) {
+        if let Ok(link) = self.link(peer) {
+            self.tell_everything(link, wishes);
+        }
     }
 
     fn recovered(&mut self, incarnation: Incarnation, last: DeliveryIndex, wishes: &mut Vec<Wish>) {
@@ -756,35 +433,5 @@ impl Logging for Causal {
         self.log.make_stable_upto(self.log.end());
         self.log.settle();
         Ok(())
-    }
-}
-
-/// Determinants that a recovering peer is told, in control messages of limited length.
-#[derive(Default)]
-struct Chunks {
-    writer: RunWriter,
-    runs: Vec<u8>,
-}
-
-impl Chunks {
-    fn put(&mut self, entry: &log::Entry) {
-        self.writer.put(entry.owner, &entry.place, &entry.what, &mut self.runs);
-    }
-
-    fn end_if_long(&mut self, view: &mut Link, to: u64, stable: DeliveryIndex, wishes: &mut Vec<Wish>) {
-        if self.runs.len() >= CONTROL_BYTES_TARGET {
-            self.end(view, to, stable, wishes);
-        }
-    }
-
-    fn end(&mut self, view: &mut Link, to: u64, stable: DeliveryIndex, wishes: &mut Vec<Wish>) {
-        if self.runs.is_empty() {
-            return;
-        }
-        let mut body = vec![tag::RETOLD];
-        put_header(view, to, stable, &mut body);
-        body.append(&mut self.runs);
-        self.writer = RunWriter::default();
-        wishes.push(Wish::Tell { to: view.peer, body });
     }
 }

@@ -122,7 +122,6 @@ impl Link {
 
     /// The peer's life `incarnation` began with delivery `last` recovered.
     pub(super) fn recovered(&mut self, incarnation: Incarnation, last: DeliveryIndex) {
-        self.recovering = false;
         if self.recoveries.iter().any(|&(began, _)| began >= incarnation) {
             return;
         }
@@ -145,12 +144,16 @@ mod tests {
         assert_eq!(link.standing(first, DeliveryIndex(7)), Standing::Valid);
         assert!(link.connect(first));
         link.recovered(first, DeliveryIndex(0));
+        link.recovering = false;
         assert_eq!(link.standing(first, DeliveryIndex(7)), Standing::Valid);
         assert_eq!(link.standing(second, DeliveryIndex(7)), Standing::Pending);
         assert!(link.connect(second));
         assert_eq!(link.standing(first, DeliveryIndex(7)), Standing::Pending);
         assert_eq!(link.standing(second, DeliveryIndex(7)), Standing::Valid);
         link.recovered(second, DeliveryIndex(6));
+        assert_eq!(link.standing(first, DeliveryIndex(7)), Standing::Lost);
+        assert_eq!(link.standing(first, DeliveryIndex(6)), Standing::Pending);
+        link.recovering = false;
         assert_eq!(link.standing(first, DeliveryIndex(6)), Standing::Valid);
         assert_eq!(link.standing(first, DeliveryIndex(7)), Standing::Lost);
         assert_eq!(link.standing(second, DeliveryIndex(7)), Standing::Valid);
@@ -158,6 +161,7 @@ mod tests {
         assert_eq!(link.standing(first, DeliveryIndex(6)), Standing::Covered);
         assert!(link.connect(third));
         link.recovered(third, DeliveryIndex(9));
+        link.recovering = false;
         assert_eq!(link.standing(first, DeliveryIndex(8)), Standing::Lost);
         assert_eq!(link.standing(second, DeliveryIndex(9)), Standing::Valid);
         assert_eq!(link.standing(second, DeliveryIndex(10)), Standing::Lost);
