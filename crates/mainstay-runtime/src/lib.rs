@@ -12,6 +12,7 @@
 //! bytes; types are put around it by the facade `mainstay`.
 
 pub mod checkpoint_writer;
+pub mod peers;
 pub mod port;
 pub mod service;
 pub mod settings;
