@@ -21,6 +21,8 @@ pub(crate) enum Broken {
     OthersNotSaved,
     /// Messages leave although an input that is not carried is not safe.
     BarrierIgnored,
+    /// A node that collects answers others that do at once.
+    AnswersTooEarly,
     /// Frames of a session with an ended life are still taken.
     NotFenced,
 }
@@ -359,6 +361,7 @@ impl World {
         // Who collects answers others who do when all that do not have answered it.
         let open = |world: &Self, peer: usize| world.sessions[a][peer].open;
         let ready = !collecting(self, a)
+            || self.broken == Broken::AnswersTooEarly
             || (0..self.n)
                 .all(|peer| self.nodes[a].answered[peer] || (open(self, peer) && collecting(self, peer)));
         if ready {
