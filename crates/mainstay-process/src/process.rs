@@ -22,6 +22,7 @@ use crate::record::quarantined::Quarantined;
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
+use mainstay_channel::channel::Retained;
 use mainstay_gate::gate::Gate;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{Health, Journal};
@@ -114,7 +115,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Output { .. } | Event::Tick if self.is_closing() => {}
             Event::Output { output, outcome } => self.internal(Delivery::Settled { output, outcome }, out),
             Event::OutputInDoubt { output } => self.output_in_doubt(output),
-            Event::Disk(event) => self.disk_event(event, out),
+            Event::Disk(event) => {
+                self.disk_event(event, out);
+                self.publish(out);
+                // Whoever asked how far this disk is waits for the answer, not for the next round.
+                let wanted = self.flush_logging();
+                if wanted.is_some_and(|wanted| wanted > self.journal.durable().0) {
+                    self.journal.flush(&mut self.scratch.disk);
+                }
+            }
             Event::Checkpoint(event) => self.checkpoint_event(event),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Drained => {
@@ -205,6 +214,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     #[must_use]
     pub fn executed(&self) -> DeliveryIndex {
         self.history.tables.executed
+    }
+
+    /// Whether this life still gathers what other nodes remember of its past: until then the node counts as down.
+    #[must_use]
+    pub fn is_collecting(&self) -> bool {
+        self.life == Life::Collecting
+    }
+
+    /// What is kept for each other node until it has no more need of it.
+    pub fn retained(&self) -> impl Iterator<Item = Retained> + '_ {
+        self.history.links.iter().flat_map(|links| links.channel.retained())
     }
 
     fn disk_event(&mut self, event: DiskEvent, out: &mut Vec<Effect>) {

@@ -28,7 +28,6 @@ use mainstay_recovery::policy::Policy;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Lsn, NodeId, Ssn};
 use mainstay_types::level::Level;
-use mainstay_types::mark::Mark;
 use mainstay_types::rules::Rule;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -369,8 +368,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
     pub(crate) fn flush_logging(&mut self) -> Option<u64> {
         let (links, sessions) = self.history.links.as_mut().zip(self.sessions.as_mut())?;
-        if let Some(wanted) = self.gate.wanted(Mark::Recoverable) {
-            links.logging.needed(DeliveryIndex(wanted), &mut sessions.wishes);
+        // Also for what waits for the disk first: other nodes can do their part meanwhile.
+        if !self.gate.is_empty() {
+            links.logging.needed(self.history.tables.executed, &mut sessions.wishes);
         }
         links.logging.flush(&mut sessions.wishes);
         sessions.perform_at_once(&mut links.channel);
