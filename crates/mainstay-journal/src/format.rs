@@ -342,7 +342,7 @@ impl PageHeader {
 #[inline]
 #[must_use]
 pub fn record_bytes(payload: usize) -> usize {
-    (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_ALIGNMENT_BYTES)
+    (RECORD_HEADER_BYTES + payload + (RECORD_ALIGNMENT_BYTES - 1)) & !(RECORD_ALIGNMENT_BYTES - 1)
 }
 
 /// A record's header without its checksum.
@@ -355,16 +355,16 @@ pub(crate) struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Writes bytes 4 to 32 of a record.
+    /// Writes the first 32 bytes of a record, its checksum as zero. Whole words, because the checksum is computed from whole
+    /// words: one that was written in pieces, or that nobody wrote, has to come from memory first.
     #[inline]
     pub(crate) fn put(&self, bytes: &mut [u8]) {
         let bytes: &mut [u8; RECORD_HEADER_BYTES] =
             (&mut bytes[..RECORD_HEADER_BYTES]).try_into().expect("a record starts with its header");
-        bytes[4..8].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[..8].copy_from_slice(&(u64::from(self.payload_bytes) << 32).to_le_bytes());
         bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.instance.0.to_le_bytes());
-        bytes[24..26].copy_from_slice(&self.kind.0.to_le_bytes());
-        bytes[26..32].copy_from_slice(&[0; 6]);
+        bytes[24..].copy_from_slice(&u64::from(self.kind.0).to_le_bytes());
     }
 
     /// Reads a record header without looking at its checksum.
