@@ -9,7 +9,7 @@ fn main() {
     let machine = arguments[0].parse().expect("a machine");
     let number = |place: usize| arguments[place].parse::<u64>().expect("a number");
     let last = arguments.get(3).map_or("", String::as_str);
-    let broken = Rule::OF_ONE_PROCESS.into_iter().find(|rule| rule.broken_name() == last);
+    let broken = Rule::ALL.into_iter().find(|rule| rule.broken_name() == last);
     match arguments[1].as_str() {
         "trace" => {
             let (lines, violation) = trace(machine, number(2), broken);

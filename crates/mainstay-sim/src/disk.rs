@@ -162,6 +162,12 @@ impl Disk {
         self.crashed = false;
     }
 
+    /// Puts the fuse away for as long as the dead are laid out; what is left of it comes back with [`Self::set_fuse`].
+    pub(crate) fn take_fuse(&mut self) -> Option<u64> {
+        self.crashed = false;
+        self.fuse.take().filter(|left| *left > 0)
+    }
+
     /// Draws from here on from another stream: for copies that are to meet different fates.
     pub(crate) fn reseed(&mut self, random: Random) {
         self.random = random;

@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod clients;
+mod cluster;
 pub mod cuts;
 mod disk;
 mod dying;

@@ -155,6 +155,38 @@ reach! {
     MessageLost = "message_lost",
     /// Messages were doubled.
     MessageDoubled = "message_doubled",
+    /// A connection between nodes broke.
+    ConnectionBroken = "connection_broken",
+    /// Frames were lost with their connection.
+    FramesLost = "frames_lost",
+    /// A node was cut off.
+    Partition = "partition",
+    /// A node was called again before it had noticed that the connection before was gone.
+    ReconnectedUnnoticed = "reconnected_unnoticed",
+    /// A crash while a node collected what others remember.
+    CrashWhileCollecting = "crash_while_collecting",
+    /// Two nodes were down at the same time.
+    TwoDown = "two_down",
+    /// All nodes were down at the same time.
+    AllDown = "all_down",
+    /// A node rolled back.
+    NodeRolledBack = "node_rolled_back",
+    /// A crash while a node rolled back.
+    CrashInRollBack = "crash_in_roll_back",
+    /// A node had collected all that others remember.
+    Collected = "collected",
+    /// The nodes had different policies.
+    MixedPolicies = "mixed_policies",
+    /// A request was refused because another node pins too much.
+    BusySenderLog = "busy_sender_log",
+}
+
+impl Reach {
+    /// Those of a process that stands alone.
+    #[must_use]
+    pub fn of_process() -> &'static [Self] {
+        &Self::ALL[..Self::ConnectionBroken as usize]
+    }
 }
 
 /// How often each branch was taken.

@@ -1,5 +1,6 @@
 //! Running seeds: two threads, results merged in the order of the seeds, each seed judged by itself.
 
+use crate::cluster::world::ClusterWorld;
 use crate::journal_world::JournalWorld;
 use crate::properties::{Property, Violation};
 use crate::reach::{Reach, Reached};
@@ -25,11 +26,13 @@ pub enum SimMachine {
     Process,
     /// The journal alone against the disk.
     Journal,
+    /// Nodes that talk, under every logging policy.
+    Cluster,
 }
 
 impl SimMachine {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Process, Self::Journal];
+    pub const ALL: [Self; 3] = [Self::Process, Self::Journal, Self::Cluster];
 
     /// Its name on the command line.
     #[must_use]
@@ -37,6 +40,7 @@ impl SimMachine {
         match self {
             Self::Process => "process",
             Self::Journal => "journal",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -48,6 +52,9 @@ impl SimMachine {
                 "mainstay-process over mainstay-journal: pessimistic message logging (Zhao 2014, section 2.3.1), output commit"
             }
             Self::Journal => "mainstay-journal alone: paged asynchronous log, docs/journal-format.md",
+            Self::Cluster => {
+                "mainstay-process, -channel and -recovery on several nodes: message logging (Alvisi and Marzullo 1998; Zhao 2014, chapter 2)"
+            }
         }
     }
 
@@ -55,8 +62,21 @@ impl SimMachine {
     #[must_use]
     pub fn branches(self) -> &'static [Reach] {
         match self {
-            Self::Process => Reach::ALL,
+            Self::Process => Reach::of_process(),
             Self::Journal => crate::journal_world::BRANCHES,
+            Self::Cluster => crate::cluster::BRANCHES,
+        }
+    }
+
+    /// The rules that it shows broken: each is noticed within a thousand seeds.
+    #[must_use]
+    pub fn rules(self) -> &'static [Rule] {
+        match self {
+            Self::Process => &Rule::OF_ONE_PROCESS,
+            Self::Journal => &[Rule::FailedSyncPoisons, Rule::StaleRecordRefused],
+            Self::Cluster => {
+                &[Rule::MessageAfterLogged, Rule::DeterminantsTravel, Rule::OrphansRollBack]
+            }
         }
     }
 }
@@ -164,7 +184,7 @@ pub fn list() -> SimList {
     let machines =
         SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
     let rules =
-        Rule::OF_ONE_PROCESS.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
+        Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
     let properties =
         Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
     SimList { machines: machines.into(), rules: rules.into(), properties: properties.into() }
@@ -283,6 +303,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
     let run = AssertUnwindSafe(|| match machine {
         SimMachine::Process => World::new(seed, rules, trace).run(),
         SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
+        SimMachine::Cluster => ClusterWorld::new(seed, rules, trace).run(),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

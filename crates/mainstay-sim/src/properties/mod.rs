@@ -4,10 +4,14 @@ pub(crate) mod acknowledged_survives;
 pub(crate) mod delivered_once;
 pub(crate) mod evicted_not_reapplied;
 pub(crate) mod failure_free;
+pub(crate) mod legal_order;
+pub(crate) mod nothing_pinned;
 pub(crate) mod outputs_guaranteed;
+pub(crate) mod outputs_of_nodes;
 pub(crate) mod released_once;
 pub(crate) mod same_answer;
 pub(crate) mod stable_before_release;
+pub(crate) mod survivors_run_on;
 pub(crate) mod unknown_not_absent;
 
 use std::fmt;
@@ -33,6 +37,12 @@ pub(crate) enum Property {
     FailureFree,
     /// What may have happened is never taken as not happened.
     UnknownNotAbsent,
+    /// Nodes show what a crash-free run of some legal order shows.
+    LegalOrder,
+    /// Who did not fail goes on, unless its policy says that it may roll back.
+    SurvivorsRunOn,
+    /// No message is kept for ever.
+    NothingPinned,
     /// Recovery succeeds after every fault that it is made for.
     Recovers,
     /// Once faults end, everything asked for comes to an end.
@@ -43,7 +53,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -53,6 +63,9 @@ impl Property {
         Self::OutputsGuaranteed,
         Self::FailureFree,
         Self::UnknownNotAbsent,
+        Self::LegalOrder,
+        Self::SurvivorsRunOn,
+        Self::NothingPinned,
         Self::Recovers,
         Self::Progress,
         Self::Asserts,
@@ -71,6 +84,9 @@ impl Property {
             Self::OutputsGuaranteed => "outputs-guaranteed",
             Self::FailureFree => "failure-free",
             Self::UnknownNotAbsent => "unknown-not-absent",
+            Self::LegalOrder => "legal-order",
+            Self::SurvivorsRunOn => "survivors-run-on",
+            Self::NothingPinned => "nothing-pinned",
             Self::Recovers => "recovers",
             Self::Progress => "progress",
             Self::Asserts => "asserts",
@@ -90,6 +106,9 @@ impl Property {
             Self::OutputsGuaranteed => outputs_guaranteed::SOURCE,
             Self::FailureFree => failure_free::SOURCE,
             Self::UnknownNotAbsent => unknown_not_absent::SOURCE,
+            Self::LegalOrder => legal_order::SOURCE,
+            Self::SurvivorsRunOn => survivors_run_on::SOURCE,
+            Self::NothingPinned => nothing_pinned::SOURCE,
             Self::Recovers => {
                 "journal and process: only damage below the durable watermark may refuse to start"
             }

@@ -1,0 +1,264 @@
+//! The outside of a cluster: clients who repeat by key at the same node, readers, receivers of outputs and the person who resolves
+//! what is in doubt.
+
+use crate::cluster::service::{Command, Kind};
+use crate::cluster::world::{ClusterWorld, Happening};
+use crate::properties::legal_order::LegalOrder;
+use crate::properties::{Property, Violation};
+use crate::reach::Reach;
+use crate::world::{MICROSECOND, MILLISECOND};
+use mainstay_process::effect::{Limit, Output, Reply};
+use mainstay_process::event::{Event, Identity, ReplyToken, Request, Resolution};
+use mainstay_process::handler::Outcome;
+use mainstay_types::id::{NodeId, OutputId};
+
+const STATUS_TAKEN: u16 = 200;
+
+/// Something that a client asks for.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) home: NodeId,
+    pub(crate) body: Vec<u8>,
+    identity: Identity,
+    answer: Option<Vec<u8>>,
+    /// The life that gave the answer.
+    answered_in: u64,
+    /// How often it is asked for again once it is answered.
+    again: u32,
+}
+
+/// Who waits for a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Who {
+    Call(usize),
+    Reader,
+    Person,
+}
+
+impl Call {
+    /// Whether the client still wants an answer. Without a key it does not dare to ask twice.
+    pub(crate) fn waits(&self) -> bool {
+        self.identity != Identity::None && (self.answer.is_none() || self.again > 0)
+    }
+
+    /// Compares with a run without failures.
+    pub(crate) fn check(&self, number: u64, order: &LegalOrder) -> Result<(), Violation> {
+        let folded = order.folded(self.home.0, number);
+        let least = usize::from(self.identity != Identity::None);
+        if folded > 1 || folded < least {
+            let what = format!("call {number} was taken in {folded} times at {}", self.home);
+            return Err(Violation::new(Property::DeliveredOnce, what));
+        }
+        self.answer.as_ref().map_or(Ok(()), |answer| order.answered(self.home.0, number, answer))
+    }
+}
+
+impl ClusterWorld {
+    pub(crate) fn new_call(&mut self) {
+        if self.calls.len() < 1000 && !self.ending {
+            // Beyond those that were planned only while faults go on, and rarely.
+            let planned = self.calls.len() < self.setup.calls;
+            let pause_us = self.setup.rates.call_us * if planned { 1 } else { 10 };
+            self.after_up_to(pause_us * MICROSECOND, Happening::NewCall);
+        } else {
+            return;
+        }
+        let ids = self.ids();
+        let number = self.calls.len();
+        let home = ids[self.random.index(ids.len())];
+        let kind = self.draw_kind(home, &ids);
+        let padding = self.random.between(0, self.setup.rates.padding_bytes_max) as u16;
+        let body = Command { call: number as u64, kind, padding }.encode();
+        let identity = match self.random.below(10) {
+            0 => Identity::None,
+            _ => Identity::Key(format!("call {number}").into_bytes()),
+        };
+        let again = self.random.below(3).saturating_sub(1) as u32;
+        self.calls.push(Call { home, body, identity, answer: None, answered_in: 0, again });
+        self.ask(number);
+    }
+
+    fn draw_kind(&mut self, home: NodeId, ids: &[NodeId]) -> Kind {
+        let others: Vec<u32> = ids.iter().filter(|id| **id != home).map(|id| id.0).collect();
+        let other = |world: &mut Self| others[world.random.index(others.len())];
+        match self.random.below(12) {
+            0 => Kind::Local,
+            1..=4 => {
+                let mut route = Vec::new();
+                let mut at = home.0;
+                for _ in 0..self.random.between(1, 4) {
+                    let next: Vec<u32> = ids.iter().map(|id| id.0).filter(|id| *id != at).collect();
+                    at = next[self.random.index(next.len())];
+                    if at != home.0 {
+                        route.push(at);
+                    } else if next.len() == 1 {
+                        break;
+                    }
+                }
+                // No node tells itself: the same twice in a row would.
+                route.dedup();
+                if route.is_empty() {
+                    route.push(other(self));
+                }
+                Kind::Chain { route }
+            }
+            5..=7 => {
+                let to: Vec<u32> = others.iter().copied().filter(|_| self.random.coin()).collect();
+                Kind::Fan { to: if to.is_empty() { others } else { to } }
+            }
+            8 => Kind::PingPong { with: other(self), turns: self.random.between(0, 6) as u8 },
+            9 => Kind::Timer { delay_us: self.random.below(5_000) as u32, tells: other(self) },
+            _ => Kind::Output { port: self.random.below(3) as u8 },
+        }
+    }
+
+    /// Asks, and again later for as long as there is no answer.
+    pub(crate) fn ask(&mut self, call: usize) {
+        let node = self.calls[call].home;
+        let repeats = self.calls[call].identity != Identity::None;
+        if !self.calls[call].waits() && (repeats || self.calls[call].answer.is_some()) {
+            return;
+        }
+        if self.calls[call].answer.is_some() {
+            self.calls[call].again -= 1;
+        }
+        if repeats {
+            self.after_up_to(20 * MILLISECOND, Happening::Ask { call });
+        }
+        self.send_to(node, Who::Call(call));
+    }
+
+    fn send_to(&mut self, node: NodeId, who: Who) {
+        if !self.ending && self.random.chance(self.setup.rates.client_lost_per_mille) {
+            self.reached.hit(Reach::MessageLost);
+            return;
+        }
+        let token = ReplyToken(self.tokens.len() as u64);
+        self.tokens.push(who);
+        self.under_way += 1;
+        self.after_up_to(MILLISECOND / 4, Happening::Arrive { node, token });
+    }
+
+    pub(crate) fn read(&mut self) {
+        if !self.ending {
+            let ids = self.ids();
+            let node = ids[self.random.index(ids.len())];
+            self.send_to(node, Who::Reader);
+            self.after_up_to(6 * MILLISECOND, Happening::Read);
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, node: NodeId, token: ReplyToken) -> Result<(), Violation> {
+        self.under_way -= 1;
+        let event = match self.who(token) {
+            Who::Call(call) => {
+                let Call { identity, body, .. } = &self.calls[call];
+                Event::Request(Request { token, identity: identity.clone(), body: body.clone() })
+            }
+            Who::Reader => Event::Query { token, body: Vec::new() },
+            Who::Person => unreachable!("a person acts at the node"),
+        };
+        self.step(node, event)
+    }
+
+    fn who(&self, token: ReplyToken) -> Who {
+        self.tokens[usize::try_from(token.0).expect("a token is an index")]
+    }
+
+    pub(crate) fn replied(&mut self, node: NodeId, token: ReplyToken, reply: Reply) -> Result<(), Violation> {
+        let lost = !self.ending && self.random.chance(self.setup.rates.client_lost_per_mille);
+        match (self.who(token), reply) {
+            (Who::Reader, Reply::Read { answer, .. }) => {
+                let number = |at: usize| {
+                    let bytes = answer.body[at..at + 8].try_into().expect("a read shows two numbers");
+                    u64::from_le_bytes(bytes)
+                };
+                self.reached.hit(Reach::Read);
+                self.reads.push((node, number(0), number(8)));
+            }
+            (Who::Call(number), Reply::Answer { answer, replayed, .. }) => {
+                let life = self.nodes[&node].lives;
+                let call = &mut self.calls[number];
+                if let Some(before) = &call.answer
+                    && *before != answer.body
+                {
+                    let what = format!("call {number} was answered {before:?} first and {:?} now", answer.body);
+                    return Err(Violation::new(Property::SameAnswer, what));
+                }
+                if replayed && call.answer.is_some() {
+                    let live = call.answered_in == life;
+                    self.reached.hit(if live { Reach::DuplicateLive } else { Reach::DuplicateAfterCrash });
+                }
+                // What a node has let out counts, also if the client does not get it.
+                if call.answer.is_none() {
+                    call.answered_in = life;
+                    call.again += u32::from(lost);
+                }
+                call.answer = Some(answer.body.clone());
+            }
+            (_, Reply::Busy { limit: Limit::SenderLog }) => self.reached.hit(Reach::BusySenderLog),
+            (Who::Person, Reply::Resolved) => self.reached.hit(Reach::Resolved),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    // ---- receivers of outputs
+
+    pub(crate) fn let_out(&mut self, node: NodeId, output: Output) -> Result<(), Violation> {
+        let Output { id, port, key, body, .. } = output;
+        self.outputs.entry((node, id)).or_default().leaves(port.0, &key, &body)?;
+        self.under_way += 1;
+        let life = self.nodes[&node].lives;
+        let arrives = Happening::Output { node, life, output: id, port: port.0, key, body: body.to_vec() };
+        self.after_up_to(2 * MILLISECOND, arrives);
+        Ok(())
+    }
+
+    pub(crate) fn output_arrives(
+        &mut self,
+        (node, life): (NodeId, u64),
+        output: OutputId,
+        port: usize,
+        key: &str,
+        body: Vec<u8>,
+    ) -> Result<(), Violation> {
+        let received = self.outputs.get_mut(&(node, output)).expect("it has left");
+        received.under_way -= 1;
+        if received.abandoned {
+            let what = format!("{key} arrived at port {port} after it was given up: {body:?}");
+            return Err(Violation::new(Property::OutputsGuaranteed, what));
+        }
+        self.reached.add(Reach::DuplicateDropped, u64::from(port == 0 && received.times > 0));
+        received.times += 1;
+        // The answer is under way as the output was.
+        self.after_up_to(2 * MILLISECOND, Happening::Settled { node, life, output });
+        Ok(())
+    }
+
+    pub(crate) fn settled(&mut self, node: NodeId, life: u64, output: OutputId) -> Result<(), Violation> {
+        self.under_way -= 1;
+        if !self.lives(node, life) {
+            return Ok(());
+        }
+        self.step(node, Event::Output { output, outcome: Outcome::Delivered { status: STATUS_TAKEN } })
+    }
+
+    /// Asks the receiver what became of an output in doubt.
+    pub(crate) fn resolve(&mut self, node: NodeId, output: OutputId) -> Result<(), Violation> {
+        let gives_up = self.random.coin();
+        let received = self.outputs.entry((node, output)).or_default();
+        if received.under_way > 0 {
+            return Ok(());
+        }
+        let resolution = match received.times {
+            0 if gives_up || received.abandoned => Resolution::Abandon,
+            0 => Resolution::SendAgain,
+            _ => Resolution::Delivered,
+        };
+        received.abandoned = resolution == Resolution::Abandon;
+        let token = ReplyToken(self.tokens.len() as u64);
+        self.tokens.push(Who::Person);
+        self.step(node, Event::Resolve { token, output, resolution })
+    }
+}

@@ -1,0 +1,162 @@
+//! What a seed decides before anything happens: nodes, policies, level, limits, and how often what goes wrong.
+
+use crate::cluster::service::PORTS;
+use crate::random::Random;
+use mainstay_channel::limits::Limits as LinkLimits;
+use mainstay_journal::geometry::Geometry;
+use mainstay_journal::options::OpenOptions;
+use mainstay_process::config::{Cluster, Config, Limits};
+use mainstay_process::port::{Guarantee, Port};
+use mainstay_recovery::policy::{Failures, Policy};
+use mainstay_types::id::{ClusterId, NodeId, StoreId};
+use mainstay_types::level::Level;
+use mainstay_types::rules::Rules;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What each port's receiver is able to do.
+pub(crate) const GUARANTEES: [Guarantee; 3] =
+    [Guarantee::Deduplicated, Guarantee::AtLeastOnce, Guarantee::AtMostOnce];
+
+/// How a run is laid out.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) policies: BTreeMap<NodeId, Policy>,
+    pub(crate) level: Level,
+    /// How many nodes may be down at the same time.
+    pub(crate) down_max: usize,
+    pub(crate) calls: usize,
+    pub(crate) rates: Rates,
+    limits: Limits,
+    links: LinkLimits,
+}
+
+/// How often what goes wrong, and how quick things are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// Between two faults, in microseconds, at most.
+    pub(crate) fault_us: u64,
+    pub(crate) power_cuts_per_mille: u64,
+    /// Crashes in the life that a crash is followed by.
+    pub(crate) again_per_mille: u64,
+    pub(crate) write_us: u64,
+    pub(crate) inline_writes: bool,
+    pub(crate) link_us: u64,
+    pub(crate) round_us: u64,
+    pub(crate) client_lost_per_mille: u64,
+    /// Between two calls, in microseconds, at most.
+    pub(crate) call_us: u64,
+    pub(crate) padding_bytes_max: u64,
+}
+
+impl Setup {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let count = match random.below(10) {
+            0 => 2,
+            1..=5 => 3,
+            6..=7 => 4,
+            _ => random.between(5, 8),
+        };
+        let nodes: Vec<NodeId> = (1..=count as u32).map(NodeId).collect();
+        let policies = policies(random, &nodes);
+        let least = policies.values().map(|policy| policy.survives()).min().expect("there are nodes");
+        let down_max = match least {
+            Failures::Any => nodes.len(),
+            Failures::AtMost(failures) => usize::from(failures),
+        };
+        let small = random.chance(300);
+        let links = LinkLimits {
+            log_bytes_max: if small { random.between(2, 8) << 10 } else { 64 << 20 },
+            window_messages_max: if small { random.between(1, 6) as u32 } else { 4096 },
+            window_bytes_max: if small { random.between(1, 4) << 10 } else { 8 << 20 },
+            message_bytes_max: 2000,
+            ..LinkLimits::default()
+        };
+        let often = random.coin();
+        let limits = Limits {
+            body_bytes_max: 1000,
+            checkpoint_log_bytes: if often { random.between(4, 24) << 10 } else { 1 << 20 },
+            checkpoint_interval: Duration::from_millis(if often { random.between(5, 60) } else { 10_000 }),
+            ..Limits::default()
+        };
+        let rates = Rates {
+            fault_us: random.between(2_000, 20_000),
+            power_cuts_per_mille: random.between(200, 900),
+            again_per_mille: random.between(0, 500),
+            write_us: random.between(20, 600),
+            inline_writes: random.coin(),
+            link_us: random.between(20, 1_000),
+            round_us: random.between(10, 200),
+            client_lost_per_mille: random.below(100),
+            call_us: random.between(200, 3_000),
+            padding_bytes_max: if random.coin() { random.between(0, 300) } else { 0 },
+        };
+        let level = if random.chance(250) { Level::Process } else { Level::Disk };
+        let calls = random.between(20, 60) as usize;
+        Self { policies, level, down_max, calls, rates, limits, links }
+    }
+
+    pub(crate) fn config(&self, me: NodeId, rules: Rules) -> Config {
+        let others =
+            self.policies.iter().filter(|(node, _)| **node != me).map(|(&node, &policy)| (node, policy));
+        let cluster =
+            Cluster { id: ClusterId([7; 16]), me, others: others.collect(), links: self.links };
+        Config {
+            name: "service".to_owned(),
+            version: 1,
+            level: self.level,
+            policy: self.policies[&me],
+            ports: PORTS
+                .iter()
+                .zip(GUARANTEES)
+                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false })
+                .collect(),
+            cluster: Some(cluster),
+            limits: self.limits,
+            entropy: 0,
+            rules,
+        }
+    }
+
+    pub(crate) fn options(random: &mut Random, me: NodeId, rules: Rules) -> OpenOptions {
+        OpenOptions {
+            geometry: Geometry {
+                page_bytes: 4096,
+                pages: random.between(1, 4) as u16,
+                segment_pages: random.between(2, 8) as u32,
+            },
+            new_store: StoreId([me.0 as u8; 16]),
+            create: true,
+            rules,
+            buffer_only: false,
+            free_segments_max: random.index(3),
+        }
+    }
+}
+
+/// All the same, or each node its own, among those that guarantee something together.
+fn policies(random: &mut Random, nodes: &[NodeId]) -> BTreeMap<NodeId, Policy> {
+    let logged: Vec<Policy> = Policy::ALL.into_iter().filter(|policy| *policy != Policy::Unlogged).collect();
+    let failures_max = (nodes.len() as u64 - 1).min(3);
+    let one = |random: &mut Random| match logged[random.index(logged.len())] {
+        Policy::Causal { .. } => Policy::Causal { f: random.between(1, failures_max) as u8 },
+        policy => policy,
+    };
+    if random.chance(700) {
+        let policy = one(random);
+        return nodes.iter().map(|&node| (node, policy)).collect();
+    }
+    let mut drawn: BTreeMap<NodeId, Policy> = nodes.iter().map(|&node| (node, one(random))).collect();
+    // Copies need somewhere to be: as many causal nodes as their greatest f asks for.
+    let is_causal = |policy: &&Policy| matches!(policy, Policy::Causal { .. });
+    let causal = drawn.values().filter(is_causal).count();
+    for policy in drawn.values_mut() {
+        if let Policy::Causal { f } = policy {
+            *policy = match causal {
+                1 => Policy::Hybrid,
+                _ => Policy::Causal { f: (*f).min(u8::try_from(causal - 1).expect("a cluster is small")) },
+            };
+        }
+    }
+    drawn
+}

@@ -1,0 +1,356 @@
+//! The simulated world of a cluster: one clock, one queue of happenings, one source of chance; faults, then peace, then judgement.
+
+use crate::cluster::clients::{Call, Who};
+use crate::cluster::network::Link;
+use crate::cluster::node::Node;
+use crate::cluster::service::State;
+use crate::cluster::setup::Setup;
+use crate::properties::legal_order::LegalOrder;
+use crate::properties::{Property, Violation, nothing_pinned, outputs_of_nodes};
+use crate::random::Random;
+use crate::reach::{Reach, Reached};
+use crate::trace::Trace;
+use crate::world::{Ended, MICROSECOND, MILLISECOND};
+use mainstay_process::event::{Event, ReplyToken};
+use mainstay_process::port::OutputState;
+use mainstay_types::id::{NodeId, OutputId};
+use mainstay_types::rules::Rules;
+use std::collections::BTreeMap;
+
+/// Steps of a run before faults end.
+const STEPS_MIN: u64 = 600;
+/// Crashes of a run before faults end.
+const CRASHES_MIN: u64 = 4;
+/// Steps of a run after which faults end whatever else.
+const FAULTY_STEPS_MAX: u64 = 30_000;
+/// Steps within which everything must come to its end once faults have ended.
+const ENDING_STEPS_MAX: u64 = 40_000;
+/// Checkpoints of every node at the end, after which nobody may keep anything for anybody.
+const LAST_CHECKPOINTS: u32 = 4;
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A client thinks of something new to ask for.
+    NewCall,
+    /// A client asks, or asks again.
+    Ask { call: usize },
+    /// A request or a read reaches a node.
+    Arrive { node: NodeId, token: ReplyToken },
+    /// Somebody reads.
+    Read,
+    /// An output reaches its receiver.
+    Output { node: NodeId, life: u64, output: OutputId, port: usize, key: String, body: Vec<u8> },
+    /// A receiver's answer reaches a node.
+    Settled { node: NodeId, life: u64, output: OutputId },
+    /// A person looks after outputs in doubt.
+    Operator,
+    /// The node has everything that was at hand.
+    Drained { node: NodeId, life: u64 },
+    Wake { node: NodeId, life: u64 },
+    Disk { node: NodeId, life: u64, operation: u64 },
+    Background { node: NodeId, life: u64 },
+    Checkpoint { node: NodeId, life: u64, publish: bool },
+    /// One side calls the other.
+    Dial { one: NodeId, other: NodeId },
+    Connected { node: NodeId, peer: NodeId, epoch: u64 },
+    Frames { from: NodeId, to: NodeId, epoch: u64, bytes: Vec<u8> },
+    Disconnected { node: NodeId, peer: NodeId, epoch: u64 },
+    /// Something goes wrong.
+    Fault,
+    /// What was to crash within a few operations crashes now.
+    Kill { node: NodeId, life: u64 },
+    Start { node: NodeId },
+}
+
+/// One run.
+pub(crate) struct ClusterWorld {
+    pub(crate) random: Random,
+    pub(crate) now_ns: u64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    queued: u64,
+    /// Frames, outputs, answers and requests on their way.
+    pub(crate) under_way: u64,
+    pub(crate) trace: Trace,
+    pub(crate) reached: Reached,
+    pub(crate) setup: Setup,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) links: BTreeMap<(NodeId, NodeId), Link>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) tokens: Vec<Who>,
+    /// What readers saw: node, chain, deliveries.
+    pub(crate) reads: Vec<(NodeId, u64, u64)>,
+    /// What receivers got: port, body, times, and whether one is on its way.
+    pub(crate) outputs: BTreeMap<(NodeId, OutputId), outputs_of_nodes::Received>,
+    pub(crate) steps: u64,
+    pub(crate) crashes: u64,
+    pub(crate) ending: bool,
+    last_checkpoints: u32,
+}
+
+impl ClusterWorld {
+    pub(crate) fn new(seed: u64, rules: Rules, trace: Trace) -> Self {
+        let mut random = Random::new(seed ^ 0xC1_0571);
+        let setup = Setup::draw(&mut random);
+        let nodes: BTreeMap<NodeId, Node> = setup
+            .policies
+            .keys()
+            .map(|&node| (node, Node::new(node, setup.config(node, rules), &mut random, rules)))
+            .collect();
+        let ids: Vec<NodeId> = nodes.keys().copied().collect();
+        let pairs = ids.iter().flat_map(|&one| ids.iter().map(move |&other| (one, other)));
+        let links = pairs.filter(|(one, other)| one < other).map(|pair| (pair, Link::default())).collect();
+        let mut world = Self {
+            random,
+            now_ns: 0,
+            queue: BTreeMap::new(),
+            queued: 0,
+            under_way: 0,
+            trace,
+            reached: Reached::default(),
+            setup,
+            nodes,
+            links,
+            calls: Vec::new(),
+            tokens: Vec::new(),
+            reads: Vec::new(),
+            outputs: BTreeMap::new(),
+            steps: 0,
+            crashes: 0,
+            ending: false,
+            last_checkpoints: 0,
+        };
+        let mut kinds: Vec<_> = world.setup.policies.values().collect();
+        kinds.dedup();
+        world.reached.add(Reach::MixedPolicies, u64::from(kinds.len() > 1));
+        world.trace.line(0, format_args!("seed {seed}: {:?}", world.setup));
+        world
+    }
+
+    /// Runs to the end.
+    pub(crate) fn run(mut self) -> Ended {
+        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            self.after_up_to(MILLISECOND, Happening::Start { node });
+        }
+        self.after_up_to(3 * MILLISECOND, Happening::NewCall);
+        self.after_up_to(5 * MILLISECOND, Happening::Operator);
+        self.after_up_to(5 * MILLISECOND, Happening::Read);
+        self.after_up_to(8 * MILLISECOND, Happening::Fault);
+        let violation = self.go_on().err().map(|violation| (self.steps, violation));
+        for node in self.nodes.values() {
+            self.reached.add_disk(node.disk.counts);
+        }
+        let Self { steps, crashes, reached, trace, .. } = self;
+        Ended { steps, crashes, reached, violation, trace }
+    }
+
+    fn go_on(&mut self) -> Result<(), Violation> {
+        let mut ending_since = 0;
+        let mut idle_since_ns = 0;
+        while let Some(((at, _), happening)) = self.queue.pop_first() {
+            self.now_ns = at;
+            let steps = self.steps;
+            self.happen(happening)?;
+            if self.steps > steps {
+                idle_since_ns = at;
+            }
+            let enough = self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN;
+            let asked = self.calls.len() >= self.setup.calls;
+            if !self.ending && (enough && asked || self.steps >= FAULTY_STEPS_MAX) {
+                self.end_faults();
+                ending_since = self.steps;
+            }
+            if self.ending {
+                let silent = at - idle_since_ns > 1_000 * MILLISECOND;
+                if self.steps - ending_since > ENDING_STEPS_MAX || silent {
+                    return Err(self.no_progress());
+                }
+                if self.is_at_rest() {
+                    if self.last_checkpoints == LAST_CHECKPOINTS {
+                        return self.judge();
+                    }
+                    self.last_checkpoints += 1;
+                    self.trace.line(self.now_ns, format_args!("all is at rest"));
+                    ending_since = self.steps;
+                    for node in self.ids() {
+                        self.step(node, Event::CheckpointNow)?;
+                    }
+                }
+            }
+        }
+        Err(Violation::new(Property::Progress, "nothing is left to happen and not all is done".to_owned()))
+    }
+
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().collect()
+    }
+
+    fn end_faults(&mut self) {
+        self.trace.line(
+            self.now_ns,
+            format_args!("faults end after {} steps, {} crashes", self.steps, self.crashes),
+        );
+        self.ending = true;
+        self.heal();
+        for node in self.nodes.values_mut() {
+            node.doomed = false;
+            node.disk.set_fuse(None);
+        }
+    }
+
+    /// Whether every client has its answer and no node waits for anything.
+    fn is_at_rest(&self) -> bool {
+        let idle = |node: &Node| {
+            node.life.as_ref().is_some_and(|life| {
+                let stats = life.process.stats();
+                let quiet = stats.held == 0 && stats.backlog == 0 && stats.outputs_pending == 0;
+                let done = life.operations.is_empty() && life.duties.is_empty() && life.checkpoint.is_none();
+                quiet && done && !life.drain_queued && !life.process.is_collecting()
+                    && life.process.handler().state.open() == 0
+            })
+        };
+        self.under_way == 0
+            && !self.calls.iter().any(Call::waits)
+            && self.links.values().all(|link| link.stands)
+            && self.nodes.values().all(idle)
+    }
+
+    fn no_progress(&self) -> Violation {
+        let waiting: Vec<_> =
+            self.calls.iter().enumerate().filter(|(_, call)| call.waits()).map(|(number, _)| number).collect();
+        let nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|(id, node)| {
+                let of = |life: &crate::cluster::node::Life| {
+                    let stats = life.process.stats();
+                    let outputs: Vec<_> = life
+                        .process
+                        .outputs()
+                        .map(|output| (output.id, output.state, output.waits_for))
+                        .collect();
+                    format!(
+                        "{id}: collecting {}, held {}, backlog {}, outputs {outputs:?}, open {}, operations {}, duties {}, checkpoint {}",
+                        life.process.is_collecting(),
+                        stats.held,
+                        stats.backlog,
+                        life.process.handler().state.open(),
+                        life.operations.len(),
+                        life.duties.len(),
+                        life.checkpoint.is_some()
+                    )
+                };
+                node.life.as_ref().map_or_else(|| format!("{id}: down"), of)
+            })
+            .collect();
+        let what = format!(
+            "after the last fault, calls {waiting:?} wait, {} under way, {} links stand, nodes {nodes:#?}",
+            self.under_way,
+            self.links.values().filter(|link| link.stands).count()
+        );
+        Violation::new(Property::Progress, what)
+    }
+
+    fn judge(&mut self) -> Result<(), Violation> {
+        let state = |node: &Node| -> State {
+            node.life.as_ref().expect("all nodes are up at rest").process.handler().state.clone()
+        };
+        let states: BTreeMap<u32, State> = self.nodes.iter().map(|(id, node)| (id.0, state(node))).collect();
+        let histories = states.iter().map(|(&id, state)| (id, state.history.clone())).collect();
+        let calls = &self.calls;
+        let asked = |call: u64| {
+            let call = calls.get(usize::try_from(call).ok()?)?;
+            Some((call.home.0, call.body.clone()))
+        };
+        let order = LegalOrder::of(histories, &asked)?;
+        order.nothing_left()?;
+        for (&id, state) in &states {
+            if order.state(id) != state {
+                let what = format!("the final state of n{id} is not that of a run without failures");
+                return Err(Violation::new(Property::LegalOrder, what));
+            }
+        }
+        for (number, call) in self.calls.iter().enumerate() {
+            call.check(number as u64, &order)?;
+        }
+        for &(node, chain, deliveries) in &self.reads {
+            order.read(node.0, chain, deliveries)?;
+        }
+        outputs_of_nodes::check(&self.outputs, &order, self.nodes.keys().copied())?;
+        for (&id, node) in &self.nodes {
+            let life = node.life.as_ref().expect("all nodes are up at rest");
+            nothing_pinned::check(id, life.process.retained())?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::NewCall => self.new_call(),
+            Happening::Ask { call } => self.ask(call),
+            Happening::Arrive { node, token } => self.arrive(node, token)?,
+            Happening::Read => self.read(),
+            Happening::Output { node, life, output, port, key, body } => {
+                self.output_arrives((node, life), output, port, &key, body)?;
+            }
+            Happening::Settled { node, life, output } => self.settled(node, life, output)?,
+            Happening::Operator => self.operator()?,
+            Happening::Drained { node, life } if self.lives(node, life) => self.drained(node)?,
+            Happening::Wake { node, life } if self.lives(node, life) => self.step(node, Event::Tick)?,
+            Happening::Disk { node, life, operation } if self.lives(node, life) => {
+                self.disk_done(node, operation)?;
+            }
+            Happening::Background { node, life } if self.lives(node, life) => self.background(node)?,
+            Happening::Checkpoint { node, life, publish } if self.lives(node, life) => {
+                self.checkpoint_done(node, publish)?;
+            }
+            Happening::Dial { one, other } => self.dial(one, other),
+            Happening::Connected { node, peer, epoch } => self.connected(node, peer, epoch)?,
+            Happening::Frames { from, to, epoch, bytes } => self.frames_arrive(from, to, epoch, bytes)?,
+            Happening::Disconnected { node, peer, epoch } => self.disconnected(node, peer, epoch)?,
+            Happening::Fault if !self.ending => self.fault()?,
+            Happening::Kill { node, life } if self.lives(node, life) && self.nodes[&node].doomed => {
+                self.crash(node, Reach::Kill);
+            }
+            Happening::Start { node } => self.start(node)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lives(&self, node: NodeId, life: u64) -> bool {
+        let node = &self.nodes[&node];
+        node.life.is_some() && node.lives == life
+    }
+
+    /// A person decides about outputs in doubt, once nothing of them is on its way.
+    fn operator(&mut self) -> Result<(), Violation> {
+        self.after_up_to(4 * MILLISECOND, Happening::Operator);
+        let mut doubtful = Vec::new();
+        for (&id, node) in &self.nodes {
+            let Some(life) = node.life.as_ref().filter(|life| !life.process.is_collecting()) else { continue };
+            let in_doubt = life.process.outputs().filter(|output| output.state == OutputState::InDoubt);
+            doubtful.extend(in_doubt.map(|output| (id, output.id)));
+        }
+        for (node, output) in doubtful {
+            self.resolve(node, output)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn after(&mut self, delay_ns: u64, happening: Happening) {
+        self.at(self.now_ns + delay_ns, happening);
+    }
+
+    pub(crate) fn at(&mut self, time_ns: u64, happening: Happening) {
+        self.queued += 1;
+        self.queue.insert((time_ns, self.queued), happening);
+    }
+
+    /// At a time drawn between now and `delay_ns_max` from now.
+    pub(crate) fn after_up_to(&mut self, delay_ns_max: u64, happening: Happening) {
+        let delay_ns = self.random.between(1, delay_ns_max.max(MICROSECOND));
+        self.after(delay_ns, happening);
+    }
+}
