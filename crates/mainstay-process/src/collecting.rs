@@ -51,6 +51,8 @@ pub(crate) struct Collecting {
     /// Outside inputs that other nodes remember.
     inputs: BTreeMap<DeliveryIndex, Journaled>,
     messages: BTreeMap<(NodeId, Ssn), Arrived>,
+    /// Who collects as well and is to be answered once everyone who does not collect has told.
+    pub(crate) to_answer: BTreeSet<NodeId>,
     /// At-most-once outputs whose intention is recorded, though their delivery stands behind the hole.
     pub(crate) intended: Vec<OutputId>,
     pub(crate) skipped: BTreeMap<Lsn, Quarantined>,
@@ -98,6 +100,12 @@ impl Collecting {
     /// `peer` is recovered itself: it has sent everything again that it ever sent.
     pub(crate) fn recovered(&mut self, peer: NodeId) {
         self.recovering.remove(&peer);
+    }
+
+    /// Whether nobody is left to hear from but nodes that collect themselves: a node that collects answers another one last, with what
+    /// it has heard from those that do not.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.waiting_for.is_subset(&self.recovering)
     }
 
     pub(crate) fn arrived(&mut self, arrived: Arrived) {
@@ -297,9 +305,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.record_verdicts();
         self.announce_life(out);
         self.begin_life(out);
-        for arrived in collecting.without_places() {
-            self.deliver_message(arrived, out);
+        // As new, and only if their protocol still lets them in.
+        if let Some(sessions) = &mut self.sessions {
+            sessions.postponed.extend(collecting.without_places());
         }
+        self.retry_at_rest(out);
+        self.answer_collectors(&collecting);
     }
 
     /// Whatever verdicts a recovery came to are recorded; what leaves from now on waits for them.

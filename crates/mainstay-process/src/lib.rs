@@ -37,6 +37,7 @@ pub mod port;
 pub mod process;
 pub mod record;
 pub mod recover;
+mod replay;
 mod schedule;
 mod sessions;
 mod settle;

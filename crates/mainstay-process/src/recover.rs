@@ -3,7 +3,7 @@
 //! Plain sequential code: nothing else can happen to the process before it is done.
 
 use crate::checkpoint::{self, CheckpointError, Loaded};
-use crate::collecting::{Collecting, Journaled};
+use crate::collecting::Collecting;
 use crate::config::Config;
 use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
@@ -13,13 +13,11 @@ use crate::links::{Links, LinksError};
 use crate::outlet::Leaving;
 use crate::port::{Guarantee, OutputState};
 use crate::process::{INSTANCE, Process, Scratch};
-use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
-use crate::record::quarantined::{self, Quarantined};
-use crate::record::recalled;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::record::started::{self, Started};
-use crate::record::{RecordError, intended};
+use crate::record::RecordError;
+use crate::replay::{Replay, Verdicts};
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
 use crate::settle::{SettleError, Settling};
@@ -28,16 +26,14 @@ use crate::summary::Summary;
 use crate::tables::Tables;
 use mainstay_gate::gate::Gate;
 use mainstay_journal::catalog::Catalog;
-use mainstay_journal::effect::DiskEffect;
 use mainstay_journal::journal::{AppendError, Journal};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::OpenReport;
-use mainstay_journal::reader::{ReadError, Reader};
+use mainstay_journal::reader::ReadError;
 use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, OutputId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 
 /// Bytes of a request's record that are not its body, at most: prefix, identity tag, the longest key and when it expires.
 const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255 + 8;
@@ -461,248 +457,4 @@ fn newest_checkpoint(
         }
     }
     Ok(None)
-}
-
-/// What later records say about earlier deliveries: which are never tried again, and which were executed.
-struct Verdicts {
-    skipped: BTreeMap<Lsn, Quarantined>,
-    /// Where a life was taken back, and to which delivery.
-    rolled_back: Vec<(Lsn, DeliveryIndex)>,
-    /// Some record was written after this delivery had been executed.
-    proven: DeliveryIndex,
-}
-
-impl Verdicts {
-    /// Reads ahead, because a verdict stands behind the delivery that must not be tried again.
-    fn read(storage: &mut dyn Storage, catalog: &Catalog, from: Lsn, end: Lsn) -> Result<Self, RecoverError> {
-        let mut verdicts =
-            Self { skipped: BTreeMap::new(), rolled_back: Vec::new(), proven: DeliveryIndex::default() };
-        let mut reader = Reader::new(storage, catalog, from, end);
-        while let Some(record) = reader.next()? {
-            let lsn = record.lsn;
-            if record.kind == quarantined::KIND {
-                let verdict = Quarantined::decode(record.payload)
-                    .map_err(|error| RecoverError::Record { lsn, error })?;
-                verdicts.skipped.insert(verdict.lsn, verdict);
-            } else if record.kind == rolled_back::KIND {
-                let RolledBack { keep, .. } = RolledBack::decode(record.payload)
-                    .map_err(|error| RecoverError::Record { lsn, error })?;
-                verdicts.rolled_back.push((lsn, keep));
-                verdicts.proven = verdicts.proven.min(keep);
-            } else if let Some(executed) = executed_of(record.kind, record.payload, lsn)? {
-                verdicts.proven = verdicts.proven.max(executed);
-            }
-        }
-        Ok(verdicts)
-    }
-
-    /// Whether a later record says that the delivery at `lsn` was taken back.
-    fn is_void(&self, lsn: Lsn, index: DeliveryIndex) -> bool {
-        self.rolled_back.iter().any(|&(at, keep)| lsn < at && index > keep)
-    }
-}
-
-fn executed_of(
-    kind: mainstay_journal::record::Kind,
-    payload: &[u8],
-    lsn: Lsn,
-) -> Result<Option<DeliveryIndex>, RecoverError> {
-    let unreadable = |error| RecoverError::Record { lsn, error };
-    let (kind, payload) = match kind {
-        recalled::KIND => {
-            recalled::decode(payload).map(|(_, kind, payload)| (kind, payload)).map_err(unreadable)?
-        }
-        kind => (kind, payload),
-    };
-    if !Delivery::is_kind(kind) {
-        return Ok(None);
-    }
-    let mut reader = mainstay_types::codec::Reader::new(payload);
-    Ok(Some(Prefix::take(&mut reader).map_err(unreadable)?.executed))
-}
-
-struct Replay<'a, H, M> {
-    history: History<H>,
-    config: &'a Config,
-    journal: Journal<M>,
-    disk: Vec<DiskEffect>,
-    collecting: Option<Collecting>,
-    version: Option<u32>,
-    last_logged: DeliveryIndex,
-    attempt: Option<(Lsn, u32)>,
-    verdicts: Verdicts,
-}
-
-impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
-    fn run(
-        mut self,
-        storage: &mut dyn Storage,
-        catalog: &Catalog,
-        range: Range<Lsn>,
-        recovery: &mut Recovery,
-        mut progress: Option<&mut dyn FnMut(Progress)>,
-    ) -> Result<Self, RecoverError> {
-        let mut at = range.start;
-        while let Some((verdict, next)) =
-            self.stretch(Reader::new(storage, catalog, at, range.end), range.end, recovery, &mut progress)?
-        {
-            // Durable before anything is tried that comes after: an effect of that depends on the verdict, and an
-            // attempt at it overwrites the count that led to the verdict.
-            let mut settling = Settling { storage, catalog, disk: &mut self.disk };
-            let appended =
-                settling.append(&mut self.journal, quarantined::KIND, INSTANCE, &verdict.encode())?;
-            settling.make_durable(&mut self.journal, appended.end)?;
-            recovery.quarantined = Some(verdict.lsn);
-            at = next;
-        }
-        Ok(self)
-    }
-
-    /// Replays up to the end, or up to and including a delivery that is given up now: then its verdict and where to go on.
-    fn stretch(
-        &mut self,
-        mut reader: Reader<'_>,
-        end: Lsn,
-        recovery: &mut Recovery,
-        progress: &mut Option<&mut dyn FnMut(Progress)>,
-    ) -> Result<Option<(Quarantined, Lsn)>, RecoverError> {
-        const PROGRESS_EVERY_DELIVERIES: u64 = 4096;
-        while let Some(record) = reader.next()? {
-            let (lsn, record_end, generation) = (record.lsn, record.end, record.generation);
-            let unreadable = |error| RecoverError::Record { lsn, error };
-            match record.kind {
-                started::KIND => self.started(Started::decode(record.payload).map_err(unreadable)?)?,
-                intended::KIND => {
-                    let output = intended::decode(record.payload).map_err(unreadable)?;
-                    if let Some(pending) = self.history.tables.outbox.find_mut(output) {
-                        pending.intended = true;
-                    } else if let Some(collecting) = &mut self.collecting {
-                        collecting.intended.push(output);
-                    }
-                }
-                quarantined::KIND => {}
-                rolled_back::KIND => {
-                    let RolledBack { losses, .. } = RolledBack::decode(record.payload).map_err(unreadable)?;
-                    self.learn_losses(&losses)?;
-                }
-                kind => {
-                    let (generation, kind, payload) = match kind {
-                        recalled::KIND => recalled::decode(record.payload).map_err(unreadable)?,
-                        kind => (generation, kind, record.payload),
-                    };
-                    let decoded = Delivery::decode(kind, payload).map_err(unreadable)?;
-                    let Some((prefix, delivery)) = decoded else {
-                        return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
-                    };
-                    if self.verdicts.is_void(lsn, prefix.delivery) {
-                        continue;
-                    }
-                    if let Some(collecting) = &mut self.collecting
-                        && prefix.delivery != self.last_logged.next()
-                    {
-                        // It waits for what other nodes remember of the deliveries before it.
-                        if prefix.delivery > self.last_logged {
-                            let (end, life) = (record_end, generation);
-                            let behind = Journaled { lsn, end, life, prefix, delivery };
-                            collecting.journaled.insert(behind.prefix.delivery, behind);
-                        }
-                        continue;
-                    }
-                    self.history.tables.enter_life(generation);
-                    let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
-                    recovery.replayed += 1;
-                    if let Some(verdict) = verdict {
-                        return Ok(Some((verdict, record_end)));
-                    }
-                    if recovery.replayed.is_multiple_of(PROGRESS_EVERY_DELIVERIES)
-                        && let Some(progress) = progress
-                    {
-                        progress(Progress { deliveries: recovery.replayed, lsn, end });
-                    }
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn started(&mut self, started: Started) -> Result<(), RecoverError> {
-        if started.name != self.config.name {
-            return Err(RecoverError::NameChanged { recorded: started.name, now: self.config.name.clone() });
-        }
-        self.version = Some(started.version);
-        self.learn_losses(&started.losses)
-    }
-
-    fn learn_losses(&mut self, losses: &[u8]) -> Result<(), RecoverError> {
-        if let Some(links) = &mut self.history.links
-            && !losses.is_empty()
-        {
-            links.logging.learn_losses(losses).map_err(LinksError::from)?;
-        }
-        Ok(())
-    }
-
-    fn deliver(
-        &mut self,
-        lsn: Lsn,
-        end: Lsn,
-        prefix: &Prefix,
-        delivery: &Delivery,
-    ) -> Result<Option<Quarantined>, RecoverError> {
-        self.check(lsn, prefix)?;
-        self.last_logged = prefix.delivery;
-        self.history.logged(delivery, prefix, end);
-        if self.verdicts.skipped.contains_key(&lsn) {
-            self.history.skip(delivery, prefix, end, self.config);
-            return Ok(None);
-        }
-        // It ended well before, or a later one was tried already: deaths in its replay are not counted against it, and its
-        // attempt must not overwrite a later one's count.
-        let passed = self.attempt.is_some_and(|(at, attempts)| lsn < at || lsn == at && attempts == 0);
-        let proven = passed || prefix.delivery <= self.verdicts.proven;
-        let failed = self.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
-        if !proven && failed >= self.config.limits.handler_attempts_max {
-            self.history.skip(delivery, prefix, end, self.config);
-            return Ok(Some(Quarantined { lsn, attempts: failed }));
-        }
-        let attempts = if proven { 0 } else { self.journal.begin_attempt(lsn) };
-        match self.history.execute(delivery, prefix, end, self.config) {
-            Ok(_) if proven => Ok(None),
-            Ok(_) => {
-                self.journal.end_attempt();
-                Ok(None)
-            }
-            Err(panicked) if proven => {
-                let (delivery, message) = (prefix.delivery, panicked.message);
-                Err(RecoverError::PanicsInReplay { lsn, delivery, message })
-            }
-            Err(panicked) => {
-                Err(RecoverError::HandlerPanicked(Abandoned { lsn, attempts, message: panicked.message }))
-            }
-        }
-    }
-
-    fn check(&self, lsn: Lsn, prefix: &Prefix) -> Result<(), RecoverError> {
-        let expected = self.last_logged.next();
-        if prefix.delivery != expected {
-            return Err(RecoverError::Gap { lsn, expected, found: prefix.delivery });
-        }
-        if let Some(recorded) = self.version
-            && recorded != self.config.version
-        {
-            let (delivery, now) = (prefix.delivery, self.config.version);
-            return Err(RecoverError::VersionChanged { lsn, delivery, recorded, now });
-        }
-        if let Some(now) = self.history.summary_of(prefix.executed)
-            && now != prefix.summary
-        {
-            return Err(RecoverError::Diverged {
-                lsn,
-                delivery: prefix.executed,
-                recorded: prefix.summary,
-                now,
-            });
-        }
-        Ok(())
-    }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Sessions {
     /// Frames for each peer, whole, each behind its length.
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     /// Messages that wait for an announcement on its way to this node, in the order of arrival.
-    postponed: VecDeque<Arrived>,
+    pub(crate) postponed: VecDeque<Arrived>,
     pub(crate) wishes: Vec<Wish>,
     /// Set while this life gathers what others remember of its past.
     pub(crate) collecting: Option<Collecting>,
@@ -193,6 +193,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.told(peer);
                 }
+                self.answer_collectors_if_due();
                 self.go_on_collecting(out);
             }
             Frame::Recovered => {
@@ -232,14 +233,45 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             links.logging.ended(peer, incarnation, last, &mut sessions.wishes);
         }
         if greeted.collecting {
-            links.logging.collect(peer, &mut sessions.wishes);
-            sessions.perform_at_once(&mut links.channel);
-            let outgoing = sessions.outgoing.entry(peer).or_default();
-            put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
-            links.channel.close_collection(peer).put_with_length(outgoing);
+            match &mut sessions.collecting {
+                Some(mine) => _ = mine.to_answer.insert(peer),
+                None => self.answer_collector(peer),
+            }
         }
+        self.answer_collectors_if_due();
         self.perform_wishes(out);
         Ok(())
+    }
+
+    /// Tells a node that collects all that this one has for it.
+    fn answer_collector(&mut self, peer: NodeId) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        if links.channel.session(peer).is_none() {
+            // It asks again in its next session.
+            return;
+        }
+        links.logging.collect(peer, &mut sessions.wishes);
+        sessions.perform_at_once(&mut links.channel);
+        let outgoing = sessions.outgoing.entry(peer).or_default();
+        put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
+        links.channel.close_collection(peer).put_with_length(outgoing);
+    }
+
+    pub(crate) fn answer_collectors(&mut self, collecting: &Collecting) {
+        for &peer in &collecting.to_answer {
+            self.answer_collector(peer);
+        }
+    }
+
+    fn answer_collectors_if_due(&mut self) {
+        let Some(mine) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut()) else {
+            return;
+        };
+        if mine.may_answer() {
+            for peer in std::mem::take(&mut mine.to_answer) {
+                self.answer_collector(peer);
+            }
+        }
     }
 
     fn message(&mut self, peer: NodeId, message: &Message<'_>, out: &mut Vec<Effect>) -> Result<(), HangUp> {
