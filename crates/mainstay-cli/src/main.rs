@@ -39,6 +39,9 @@ enum Command {
     /// A part of a running demo.
     #[command(hide = true)]
     DemoPart(demo::Part),
+    /// A part of a running demo with several nodes.
+    #[command(hide = true)]
+    DemoNode(demo::topology::Part),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::DemoPart(part) => demo::run_part(&part),
+        Command::DemoNode(part) => demo::topology::run_part(&part),
     };
     verdict::exit_code(ended)
 }

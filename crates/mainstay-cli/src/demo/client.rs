@@ -54,10 +54,14 @@ pub(crate) enum Entry {
     },
 }
 
-struct Said {
-    status: u16,
-    body: Vec<u8>,
-    replayed: bool,
+/// What was answered in the end.
+pub(crate) struct Said {
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// The body as received.
+    pub(crate) body: Vec<u8>,
+    /// Whether the service said that this is the first answer given again.
+    pub(crate) replayed: bool,
 }
 
 enum Line {
@@ -86,7 +90,7 @@ pub(crate) fn ask_all(folder: &RunFolder, client: usize) -> anyhow::Result<()> {
     }
     let mut line = Line::open(&settings, client, answered + u64::from(asked), &before, &mut journal)?;
     while answered < requests {
-        wait_for_leave(&board, &settings, client, answered)?;
+        wait_for_leave(&board, (requests, settings.kills), answered)?;
         if !asked {
             journal.append(&Entry::Asked { number: answered })?;
         }
@@ -107,23 +111,26 @@ pub(crate) fn ask_all(folder: &RunFolder, client: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients keep just ahead of the kills, so that every kill meets a service at work.
-fn wait_for_leave(board: &Board, settings: &Settings, client: usize, answered: u64) -> anyhow::Result<()> {
-    while answered >= allowance(settings, client, board.read(Slot::Kills)?) {
+/// Clients keep just ahead of the kills, so that every kill meets a service at work. The end is the client's share of the
+/// requests, and all kills planned.
+///
+/// # Errors
+/// Those of the board.
+pub(crate) fn wait_for_leave(board: &Board, end: (u64, u64), answered: u64) -> anyhow::Result<()> {
+    while answered >= allowance(end, board.read(Slot::Kills)?) {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
 
-/// How many requests a client may have made after `kills` kills: always enough for the next kill to come due
-/// ([`super::plan::plan`]), and all of them after the last.
-fn allowance(settings: &Settings, client: usize, kills: u64) -> u64 {
-    let share = share(settings.requests, client);
-    if kills >= settings.kills {
+/// How many of its share of the requests a client may have made after so many of `planned` kills: always enough for the next
+/// kill to come due ([`super::plan::due_after`]), and all of them after the last.
+fn allowance((share, planned): (u64, u64), kills: u64) -> u64 {
+    if kills >= planned {
         return share;
     }
     let part = u128::from(share) * (2 * u128::from(kills) + 6);
-    u64::try_from(part.div_ceil(2 * u128::from(settings.kills) + 5)).expect("not above the share").min(share)
+    u64::try_from(part.div_ceil(2 * u128::from(planned) + 5)).expect("not above the share").min(share)
 }
 
 impl Line {
@@ -136,11 +143,7 @@ impl Line {
     ) -> anyhow::Result<Self> {
         let url = settings.service_url();
         if client % 2 == 1 {
-            let agent = ureq::Agent::config_builder()
-                .http_status_as_error(false)
-                .timeout_global(Some(ATTEMPT_TIMEOUT))
-                .build()
-                .new_agent();
+            let agent = plain_agent();
             return Ok(Self::Plain { agent, url: format!("{url}/call"), seed: settings.seed, client });
         }
         let options = Options {
@@ -190,8 +193,21 @@ impl Line {
     }
 }
 
+/// An HTTP client for [`ask_plainly`].
+#[must_use]
+pub(crate) fn plain_agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(ATTEMPT_TIMEOUT))
+        .build()
+        .new_agent()
+}
+
 /// What any HTTP client can do: the same request with the same key until there is an answer.
-fn ask_plainly(agent: &ureq::Agent, url: &str, key: &str, body: &[u8]) -> anyhow::Result<Said> {
+///
+/// # Errors
+/// When there is none within the deadline.
+pub(crate) fn ask_plainly(agent: &ureq::Agent, url: &str, key: &str, body: &[u8]) -> anyhow::Result<Said> {
     let deadline = Instant::now() + CALL_DEADLINE;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -224,25 +240,14 @@ mod tests {
     use super::super::plan::plan;
     use super::super::requests::CLIENTS;
     use super::*;
-    use mainstay_types::level::Level;
 
     /// Clients that wait for a kill which waits for their requests would wait for ever.
     #[test]
     fn clients_may_always_go_far_enough_for_the_next_kill() {
         for (requests, kills) in [(8, 1), (10, 50), (400, 20), (5_000, 200), (20_000, 0)] {
-            let settings = Settings {
-                seed: 1,
-                requests,
-                kills,
-                level: Level::Disk,
-                service_port: 1,
-                receiver_once_port: 2,
-                receiver_again_port: 3,
-                record: None,
-                skip_syncs: None,
-                lose_ring: false,
+            let allowed = |made| {
+                (0..CLIENTS).map(|client| allowance((share(requests, client), kills), made)).sum::<u64>()
             };
-            let allowed = |made| (0..CLIENTS).map(|client| allowance(&settings, client, made)).sum::<u64>();
             for (made, kill) in plan(1, kills, requests).iter().enumerate() {
                 assert!(
                     allowed(made as u64) >= kill.after_answered,

@@ -23,10 +23,10 @@ const MOMENT_WAIT_MAX: Duration = Duration::from_secs(2);
 const IN_FLIGHT_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// A process at work is killed within this time.
-const WORKING_DELAY_MAX: Duration = Duration::from_millis(10);
+pub(crate) const WORKING_DELAY_MAX: Duration = Duration::from_millis(10);
 
 /// A checkpoint of the small ledger takes about this long from the appearance of its file.
-const CHECKPOINT_TYPICAL: Duration = Duration::from_micros(800);
+pub(crate) const CHECKPOINT_TYPICAL: Duration = Duration::from_micros(800);
 
 /// A first guess at how long recovery takes, until one was seen.
 const RECOVERY_TYPICAL: Duration = Duration::from_millis(20);
@@ -60,8 +60,8 @@ pub(crate) fn kill(
     match (kill.role, kill.moment) {
         (Role::Service, Moment::Recovering) => {
             let pid = children.pid(Role::Service);
-            let began = wait_for_recovery(folder, pid);
-            std::thread::sleep(usual_recovery(folder)?.mul_f64(RECOVERY_AIM_MAX * kill.delay));
+            let began = wait_for_recovery(&folder.service(), pid);
+            std::thread::sleep(aim_in_recovery(&folder.recoveries(), kill.delay)?);
             let before = board.in_flight()?;
             kill_service(folder, settings, children)?;
             record.in_flight = still_in_flight(before, board)?;
@@ -99,12 +99,20 @@ pub(crate) fn kill(
 fn kill_service(folder: &RunFolder, settings: &Settings, children: &mut Children) -> anyhow::Result<()> {
     children.kill(Role::Service)?;
     if settings.lose_ring {
-        match std::fs::remove_file(folder.service().join(RING_FILE)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        lose_ring(&folder.service())?;
     }
     Ok(())
+}
+
+/// Removes what the memory of a killed service held, as if its machine had lost power.
+///
+/// # Errors
+/// Those of the file.
+pub(crate) fn lose_ring(directory: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(directory.join(RING_FILE)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a client was waiting for the same answer before the kill and after the death: then the death came in between.
@@ -136,8 +144,8 @@ pub(crate) fn wait_for_request(board: &Board, role: Role) -> anyhow::Result<[u64
 }
 
 /// Waits until the service has the lock of its directory, which is the beginning of its recovery.
-fn wait_for_recovery(folder: &RunFolder, pid: Option<u32>) -> bool {
-    let lock = folder.service().join("lock");
+pub(crate) fn wait_for_recovery(directory: &Path, pid: Option<u32>) -> bool {
+    let lock = directory.join("lock");
     let began = Instant::now();
     while began.elapsed() < MOMENT_WAIT_MAX {
         let holder = std::fs::read_to_string(&lock).unwrap_or_default();
@@ -150,15 +158,21 @@ fn wait_for_recovery(folder: &RunFolder, pid: Option<u32>) -> bool {
     false
 }
 
-/// How long the last recovery took: a kill within recovery is aimed at a random place of that.
-fn usual_recovery(folder: &RunFolder) -> anyhow::Result<Duration> {
-    let last =
-        lines::read::<RecoveryRecord>(&folder.recoveries())?.into_iter().rev().find(|ready| !ready.created);
-    Ok(last.map_or(RECOVERY_TYPICAL, |ready| Duration::from_secs_f64(ready.recovery_ms / 1000.0)))
+/// Where in its recovery a service is to be killed: at a random place of what the last one took, given as a fraction.
+///
+/// # Errors
+/// Those of the file.
+pub(crate) fn aim_in_recovery(recoveries: &Path, delay: f64) -> anyhow::Result<Duration> {
+    let last = lines::read::<RecoveryRecord>(recoveries)?.into_iter().rev().find(|ready| !ready.created);
+    let usual = last.map_or(RECOVERY_TYPICAL, |ready| Duration::from_secs_f64(ready.recovery_ms / 1000.0));
+    Ok(usual.mul_f64(RECOVERY_AIM_MAX * delay))
 }
 
 /// Asks the service for a checkpoint and waits until its file appears under its temporary name, which is returned.
-fn wait_for_checkpoint(directory: &Path, port: u16) -> anyhow::Result<Option<String>> {
+///
+/// # Errors
+/// Those of the watch.
+pub(crate) fn wait_for_checkpoint(directory: &Path, port: u16) -> anyhow::Result<Option<String>> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(&watch, directory, inotify::WatchFlags::CREATE)?;
     let waited_for = Arc::new(AtomicBool::new(true));

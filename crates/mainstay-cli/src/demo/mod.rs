@@ -24,6 +24,7 @@ pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod supervisor;
 pub(crate) mod top;
+pub(crate) mod topology;
 
 use crate::interval::Interval;
 use crate::verdict::Verdict;
@@ -38,21 +39,33 @@ use std::path::PathBuf;
   mainstay demo --level process              acknowledgements that survive kill -9 but not power loss
   mainstay demo --json | jq .lost            the figures for a program
   mainstay demo --dir look                   keep everything; then: mainstay journal stat look/ledger.mainstay
+  mainstay demo --topology pipeline          three nodes that tell each other; whole machines crash
+  mainstay demo --topology pipeline --policy causal:2
+                                             two nodes at once, and no message waits for a disk
+  mainstay demo --topology pipeline --policy mixed --requests 20000 --kills 100 --seed 7 --json
 
 Exit code 0 only when nothing is lost and nothing doubled.")]
 pub(crate) struct Demo {
-    /// Requests, all clients together.
-    #[arg(long, value_name = "N", default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) requests: u64,
-    /// Kills with SIGKILL, all processes together.
-    #[arg(long, value_name = "K", default_value_t = 120, value_parser = clap::value_parser!(u64).range(0..=100_000))]
-    pub(crate) kills: u64,
+    /// Requests, all clients together: 40000, or with --topology 8000, unless given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) requests: Option<u64>,
+    /// Kills with SIGKILL, all processes together: 120, or with --topology 40, unless given.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub(crate) kills: Option<u64>,
     /// What requests and kills are drawn from.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
     /// What acknowledgements wait for: `disk` or `process`.
     #[arg(long, value_name = "LEVEL", default_value = "disk")]
     pub(crate) level: mainstay_types::level::Level,
+    /// Several nodes that send each other messages, each a process with a directory of its own. Most kills take what was in
+    /// the node's memory with them, as if its machine had lost power; never more are down at once than the policy survives.
+    #[arg(long, conflicts_with_all = ["record", "lose_ring"])]
+    pub(crate) topology: Option<topology::Topology>,
+    /// How the nodes log: pessimistic, deferred (unless given), sender-based, hybrid, causal or causal:2, optimistic; or mixed:
+    /// deferred, sender-based and hybrid, one node each.
+    #[arg(long, value_name = "POLICY", requires = "topology")]
+    pub(crate) policy: Option<topology::policies::Policies>,
     /// Work in this folder, which must be empty or new, and keep it.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

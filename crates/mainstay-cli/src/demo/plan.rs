@@ -85,19 +85,21 @@ pub(crate) fn plan(seed: u64, kills: u64, requests: u64) -> Vec<Kill> {
         for hand in deck {
             for (place, (role, moment)) in hand.into_iter().enumerate() {
                 let index = plan.len() as u64;
-                // Half an interval in: the first kill meets a service that has done something.
-                let spread = u128::from(requests) * (2 * u128::from(index) + 1) / (2 * u128::from(kills) + 1);
-                let after_answered = if place == 0 {
-                    u64::try_from(spread).expect("not above the requests").max(1)
-                } else {
-                    0
-                };
+                let after_answered = if place == 0 { due_after(index, kills, requests) } else { 0 };
                 plan.push(Kill { role, moment, after_answered, delay: draw.fraction() });
             }
         }
     }
     plan.truncate(usize::try_from(kills).expect("a demo has fewer kills than memory"));
     plan
+}
+
+/// How many of `requests` must have been answered before kill number `index` of `kills`. Half an interval in: the first kill
+/// meets a service that has done something.
+#[must_use]
+pub(crate) fn due_after(index: u64, kills: u64, requests: u64) -> u64 {
+    let spread = u128::from(requests) * (2 * u128::from(index) + 1) / (2 * u128::from(kills) + 1);
+    u64::try_from(spread).expect("not above the requests").max(1)
 }
 
 type Card = (Role, Moment);

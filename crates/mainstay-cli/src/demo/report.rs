@@ -186,12 +186,15 @@ impl Report {
     }
 }
 
-fn add_row(text: &mut String, name: &str, value: &str, note: &str) {
+/// One line of a table: name, value, remark.
+pub(crate) fn add_row(text: &mut String, name: &str, value: &str, note: &str) {
     text.push_str(format!("  {name:<24}{value:>10}   {note}").trim_end());
     text.push('\n');
 }
 
-fn level_note(level: Level) -> &'static str {
+/// What acknowledgements at that level are good for.
+#[must_use]
+pub(crate) fn level_note(level: Level) -> &'static str {
     match level {
         Level::Disk => "every acknowledgement waited for this machine's disk",
         Level::Process => "every acknowledgement survives kill -9, not power loss",

@@ -22,11 +22,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Requests unless the user says otherwise.
+const REQUESTS_DEFAULT: u64 = 40_000;
+
+/// Kills unless the user says otherwise.
+const KILLS_DEFAULT: u64 = 120;
+
 /// How often progress is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A demo in which nothing happens for so long is given up.
-const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+pub(crate) const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
 /// The supervisor is killed within this time of the moment being due.
 const SUPERVISOR_DELAY_MAX: Duration = Duration::from_millis(20);
@@ -47,6 +53,9 @@ pub(crate) fn demo(options: &Demo) -> anyhow::Result<Verdict> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    if let Some(topology) = options.topology {
+        return super::topology::top::demo(options, topology, &interrupted);
     }
     let place = Place::new(options)?;
     let settings = settings(options)?;
@@ -92,8 +101,8 @@ fn settings(options: &Demo) -> anyhow::Result<Settings> {
     let record = options.record.as_deref().map(std::path::absolute).transpose()?;
     Ok(Settings {
         seed: options.seed,
-        requests: options.requests,
-        kills: options.kills,
+        requests: options.requests.unwrap_or(REQUESTS_DEFAULT),
+        kills: options.kills.unwrap_or(KILLS_DEFAULT),
         level: options.level,
         service_port,
         receiver_once_port,
@@ -220,13 +229,19 @@ fn closing_words(report: &Report, folder: &RunFolder, keep: bool) -> String {
 }
 
 /// The folder: the user's own, or a temporary one that is removed unless there is something to look at.
-enum Place {
+pub(crate) enum Place {
+    /// The user's own.
     Given(std::path::PathBuf),
+    /// A temporary one.
     Temporary(tempfile::TempDir),
 }
 
 impl Place {
-    fn new(options: &Demo) -> anyhow::Result<Self> {
+    /// Where the user wants it.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is in use.
+    pub(crate) fn new(options: &Demo) -> anyhow::Result<Self> {
         let Some(given) = &options.dir else {
             let made = tempfile::Builder::new().prefix("mainstay-demo-").tempdir();
             return Ok(Self::Temporary(made.context("cannot make a temporary folder")?));
@@ -242,14 +257,18 @@ impl Place {
         Ok(Self::Given(given))
     }
 
-    fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Given(path) => path,
             Self::Temporary(folder) => folder.path(),
         }
     }
 
-    fn keep(self) -> String {
+    /// Leaves it there; says where.
+    #[must_use]
+    pub(crate) fn keep(self) -> String {
         match self {
             Self::Given(path) => path.display().to_string(),
             Self::Temporary(folder) => folder.keep().display().to_string(),
@@ -304,7 +323,10 @@ impl Drop for Supervised {
 
 /// Ports that nobody listens on. They lie below the range from which the kernel takes ports for outgoing connections:
 /// else a client could be given the port of a service that is down just then, and keep it.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+///
+/// # Errors
+/// When there are none.
+pub(crate) fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
     const LOWEST: u16 = 10_000;
     const TRIES_MAX: u32 = 1000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();

@@ -247,7 +247,7 @@ pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
         .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
-        .filter(|line| line.contains("demo-part") && line.contains(&needle))
+        .filter(|line| (line.contains("demo-part") || line.contains("demo-node")) && line.contains(&needle))
         .collect()
 }
 

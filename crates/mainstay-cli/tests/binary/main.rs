@@ -7,3 +7,4 @@ mod journal;
 mod outputs;
 mod serve;
 mod sim;
+mod topology;

@@ -1,0 +1,222 @@
+//! The process that the user starts: keeps nodes and clients running, kills nodes when the plan says so, audits at the end.
+
+use super::audit::{Evidence, Repeated, audit};
+use super::crash::Processes;
+use super::plan::plan;
+use super::policies::Policies;
+use super::report::Report;
+use super::requests::{key, request};
+use super::ring::Chains;
+use super::run::{KillRecord, RollbackRecord, RunFolder, Settings};
+use super::{NODES, Topology};
+use crate::demo::Demo;
+use crate::demo::board::{Board, Slot};
+use crate::demo::client::{ask_plainly, plain_agent};
+use crate::demo::lines::{self, Lines};
+use crate::demo::progress::Progress;
+use crate::demo::requests::{CLIENTS, share};
+use crate::demo::run::RecoveryRecord;
+use crate::demo::top::{LOOK_EVERY, Place, STANDSTILL_MAX, free_ports};
+use crate::verdict::Verdict;
+use anyhow::{Context, bail};
+use mainstay_recovery::policy::Policy;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Requests unless the user says otherwise.
+const REQUESTS_DEFAULT: u64 = 8_000;
+
+/// Kills unless the user says otherwise.
+const KILLS_DEFAULT: u64 = 40;
+
+/// Requests that are repeated when all is over, at most.
+const REPEATED_MAX: u64 = 200;
+
+/// Runs the demo.
+///
+/// # Errors
+/// When it cannot be run to its end; what the audit finds is no error.
+pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool) -> anyhow::Result<Verdict> {
+    let place = Place::new(options)?;
+    let ports: [u16; 2 * NODES] = free_ports()?;
+    let settings = Settings {
+        seed: options.seed,
+        requests: options.requests.unwrap_or(REQUESTS_DEFAULT),
+        kills: options.kills.unwrap_or(KILLS_DEFAULT),
+        level: options.level,
+        topology,
+        policy: options.policy.unwrap_or(Policies::All(Policy::default())),
+        http_ports: std::array::from_fn(|node| ports[node]),
+        peer_ports: std::array::from_fn(|node| ports[NODES + node]),
+    };
+    let folder = RunFolder::new(place.path());
+    folder.prepare(&settings)?;
+    if !options.json {
+        println!(
+            "{} requests by {CLIENTS} clients around {NODES} nodes, policy {}, {} kills -9, seed {}, level {}; folder {}",
+            settings.requests,
+            settings.policy,
+            settings.kills,
+            settings.seed,
+            settings.level,
+            place.path().display()
+        );
+    }
+    let report = match run(&folder, &settings, interrupted) {
+        Ok(report) => report,
+        Err(error) => {
+            let kept = place.keep();
+            return Err(
+                error.context(format!("the demo did not come to its end; its files are kept in {kept}"))
+            );
+        }
+    };
+    let keep = options.keep || options.dir.is_some() || !report.kept();
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!("\n{}", report.table());
+        println!("{}", closing_words(&report, &folder, keep));
+    }
+    if keep {
+        let kept = place.keep();
+        if options.json && !report.kept() {
+            eprintln!("mainstay: the files of this run are kept in {kept}");
+        }
+    }
+    Ok(if report.kept() { Verdict::Clean } else { Verdict::Wrong })
+}
+
+fn run(folder: &RunFolder, settings: &Settings, interrupted: &AtomicBool) -> anyhow::Result<Report> {
+    let began = Instant::now();
+    let board = Board::open(&folder.board())?;
+    let mut processes = Processes::start(folder)?;
+    let kills = watch(folder, settings, &board, &mut processes, interrupted)?;
+    let took = began.elapsed();
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        clients.push(lines::read(&folder.client(client))?);
+    }
+    let repeated = repeat(settings)?;
+    let views = (0..NODES).map(|node| view(settings, node)).collect::<anyhow::Result<Vec<_>>>()?;
+    let stopped_cleanly = processes.stop()?;
+    let findings = audit(&Evidence {
+        seed: settings.seed,
+        requests: settings.requests,
+        clients: &clients,
+        repeated: &repeated,
+        views: &views,
+    });
+    let (mut recoveries, mut rollbacks) = (Vec::new(), 0);
+    for node in 0..NODES {
+        recoveries.extend(lines::read::<RecoveryRecord>(&folder.recoveries(node))?);
+        rollbacks += lines::read::<RollbackRecord>(&folder.rollbacks(node))?.len() as u64;
+    }
+    Ok(Report::new(settings, &kills, &recoveries, rollbacks, stopped_cleanly, findings, took))
+}
+
+/// Waits for the end, striking meanwhile: until all requests are answered, all kills are made and all nodes are ready.
+fn watch(
+    folder: &RunFolder,
+    settings: &Settings,
+    board: &Board,
+    processes: &mut Processes,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Vec<KillRecord>> {
+    let down_max = settings.policy.down_max();
+    let plan = plan(settings.seed, settings.kills, settings.requests, down_max);
+    let mut strikes = plan.iter().peekable();
+    let mut journal = Lines::open(&folder.kills())?;
+    let mut kills = Vec::new();
+    let mut progress = Progress::new(settings.requests, settings.kills);
+    let mut moved = (Instant::now(), (0, 0));
+    loop {
+        // First: what interrupts this process may have ended the others as well.
+        if interrupted.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        processes.tend()?;
+        let now = (board.answered()?, kills.len() as u64);
+        progress.show(now.0, now.1);
+        if now != moved.1 {
+            moved = (Instant::now(), now);
+        }
+        if moved.0.elapsed() > STANDSTILL_MAX {
+            let (answered, killed) = now;
+            bail!(
+                "nothing has happened for {STANDSTILL_MAX:?}: {answered} requests answered, {killed} kills made, not ready are nodes \
+                 {:?}",
+                processes.down()?
+            );
+        }
+        match strikes.peek() {
+            Some(due) if now.0 >= due.after_answered && processes.bears(due, down_max)? => {
+                for record in processes.strike(settings, board, due)? {
+                    journal.append(&record)?;
+                    kills.push(record);
+                }
+                board.write(Slot::Kills, kills.len() as u64)?;
+                strikes.next();
+            }
+            None if processes.clients_finished() && processes.down()?.is_empty() => break,
+            _ => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+    progress.finish();
+    Ok(kills)
+}
+
+/// Asks some of the requests once more, spread over all of them.
+fn repeat(settings: &Settings) -> anyhow::Result<Vec<Repeated>> {
+    let agent = plain_agent();
+    let mut repeated = Vec::new();
+    for client in 0..CLIENTS {
+        let share = share(settings.requests, client);
+        let every = (share * CLIENTS as u64).div_ceil(REPEATED_MAX).max(1);
+        for number in (0..share).rev().step_by(usize::try_from(every)?) {
+            let (node, request) = request(settings.seed, client, number);
+            let key = key(settings.seed, client, number);
+            let url = format!("{}/call", settings.url(node));
+            let said = ask_plainly(&agent, &url, &key, &serde_json::to_vec(&request)?)
+                .with_context(|| format!("request {number} of client {client} is not answered again"))?;
+            repeated.push(Repeated { client, number, status: said.status, body: said.body });
+        }
+    }
+    Ok(repeated)
+}
+
+/// The last state of a node.
+fn view(settings: &Settings, node: usize) -> anyhow::Result<Chains> {
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(WAIT_MAX)).build().new_agent();
+    let mut response = agent
+        .post(format!("{}/query", settings.url(node)))
+        .send("null")
+        .with_context(|| format!("node {} does not say its last state", node + 1))?;
+    Ok(serde_json::from_slice(&response.body_mut().read_to_vec()?)?)
+}
+
+fn closing_words(report: &Report, folder: &RunFolder, keep: bool) -> String {
+    let mut words = if report.kept() {
+        "Nothing lost, nothing doubled: every request was answered as by nodes that never failed.\n"
+            .to_owned()
+    } else {
+        "THE PROMISE WAS BROKEN; the lines marked with ! say where.\n".to_owned()
+    };
+    words.push_str("\nWhere to look next:\n");
+    if keep {
+        words.push_str(&format!(
+            "  mainstay journal stat {}    what the journal of a node holds\n  \
+               {}    what clients and nodes wrote\n",
+            folder.node(0).display(),
+            folder.path().display()
+        ));
+    } else {
+        words.push_str("  mainstay demo --topology pipeline --keep    keep the files\n");
+    }
+    words.push_str(
+        "  mainstay demo --topology pipeline --policy mixed            three policies in one run\n  \
+           crates/mainstay-cli/src/demo/topology/ring.rs               the service, which knows nothing of crashes",
+    );
+    words
+}
