@@ -78,10 +78,9 @@ impl Clients {
     /// in between must give away the same place in replay, where each request is executed as soon as it is met.
     pub(crate) fn answer(
         &mut self,
-        client: ClientId,
-        thread: ThreadId,
-        sequence: Sequence,
+        (client, thread, sequence): (ClientId, ThreadId, Sequence),
         answer: Arc<Answer>,
+        end: Lsn,
         now: Time,
     ) {
         let Some(known) = self.entries.get_mut(&client) else {
@@ -95,6 +94,7 @@ impl Clients {
         };
         if present.floor == sequence {
             present.entry.answer = Some(answer);
+            present.entry.end = present.entry.end.max(end);
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let second = clients.register(None, Time(2));
         clients.insert(first, THREAD, Sequence(1), entry());
         let answer = Arc::new(Answer { status: 200, body: Vec::new() });
-        clients.answer(first, THREAD, Sequence(1), answer, Time(100));
+        clients.answer((first, THREAD, Sequence(1)), answer, Lsn(8), Time(100));
         assert_eq!(clients.idle(Duration::from_nanos(50), Time(40)).next(), None);
         let idle: Vec<_> = clients.idle(Duration::from_nanos(50), Time(60)).collect();
         assert_eq!(idle, [second]);

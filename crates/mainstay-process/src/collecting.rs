@@ -202,12 +202,30 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
                 Next::Message(place, arrived) => {
                     let Place { delivery, life, now, seed } = place;
-                    let life = Generation(life.0);
                     let tables = &self.history.tables;
-                    let (executed, summary) = (tables.executed, tables.summary);
-                    let prefix = Prefix { delivery, now, seed, executed, summary };
-                    let (lsn, end) = (unjournaled_lsn(delivery), tables.executed_end);
-                    self.replay_collected(lsn, end, life, &prefix, &arrived.delivery(), out);
+                    let (executed, summary, end) = (tables.executed, tables.summary, tables.executed_end);
+                    let (from, ssn) = (arrived.from, arrived.ssn);
+                    let mut message = Journaled {
+                        lsn: unjournaled_lsn(delivery),
+                        end,
+                        life: Generation(life.0),
+                        prefix: Prefix { delivery, now, seed, executed, summary },
+                        delivery: arrived.clone().delivery(),
+                    };
+                    if self.config.policy.journals_messages() {
+                        // A hole in the journal would make what stands behind it worthless in the next crash, when those who fill it
+                        // now have been told that it is safe.
+                        let Some(end) = self.journal_again(&message) else {
+                            let collecting =
+                                self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
+                            collecting.expect("seen above").messages.insert((from, ssn), arrived);
+                            return;
+                        };
+                        message.end = end;
+                        self.received(from, ssn, delivery, end);
+                    }
+                    let Journaled { lsn, end, life, prefix, delivery } = message;
+                    self.replay_collected(lsn, end, life, &prefix, &delivery, out);
                 }
                 Next::None if !collecting.waiting_for.is_empty() => return,
                 Next::None if collecting.may_come(next_index) => return,
@@ -263,7 +281,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// An input that other nodes gave back is theirs to forget once this node's journal has it again.
+    /// What other nodes gave back is theirs to forget once this node's journal has it again.
     fn journal_again(&mut self, input: &Journaled) -> Option<Lsn> {
         let head = &mut self.scratch.head;
         head.clear();

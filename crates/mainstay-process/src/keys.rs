@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     pub(crate) fingerprint: u128,
     /// `None` while the request is logged but not executed.
     pub(crate) answer: Option<Arc<Answer>>,
-    /// End of the request's record: what its answer waits for, also when given again.
+    /// End of the request's record; once it is answered, of the record that its answer waits for, also when given again.
     pub(crate) end: Lsn,
     /// When it is forgotten; never for a place in a thread.
     pub(crate) expires: Option<Time>,
@@ -70,9 +70,11 @@ impl Keys {
         self.expiry.insert((expires, key));
     }
 
-    pub(crate) fn answer(&mut self, key: &[u8], answer: Arc<Answer>) {
+    /// The request of `key` has this answer, which depends on the record that ends at `end`.
+    pub(crate) fn answer(&mut self, key: &[u8], answer: Arc<Answer>, end: Lsn) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.answer = Some(answer);
+            entry.end = entry.end.max(end);
         }
     }
 

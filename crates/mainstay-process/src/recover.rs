@@ -390,11 +390,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         } else {
             process.announce_life(out);
             (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
+            // The end of a recovery is the end of a step.
+            process.after_step(true, out);
         }
         Ok((process, recovery))
     }
 
-    /// Takes up what the last life left: returns how many outputs are sent again, and how many are in doubt.
+    /// Takes up what the last life left: returns how many outputs are sent again, and how many are in doubt. Part of a step, which
+    /// its caller ends: a checkpoint asked for in the middle of one would be saved with what the rest of it changes.
     pub(crate) fn begin_life(&mut self, out: &mut Vec<Effect>) -> (u64, u64) {
         let (mut again, mut in_doubt) = (0, 0);
         let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
@@ -419,8 +422,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             in_doubt += 1;
         }
-        // The end of a recovery is the end of a step.
-        self.after_step(true, out);
         (again, in_doubt)
     }
 }

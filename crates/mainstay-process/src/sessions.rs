@@ -400,8 +400,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
     pub(crate) fn flush_logging(&mut self) -> Option<u64> {
         let (links, sessions) = self.history.links.as_mut().zip(self.sessions.as_mut())?;
+        // A node at rest would else never learn that what a checkpoint, or the word to a sender, covers cannot be taken back any more.
+        let may_stay = links.logging.checkpoint_may_cover();
+        let checkpoint = sessions.checkpointing.as_ref().map(|(executed, _)| *executed);
+        let word = sessions.coverable.back().map(|last| last.index);
+        let covers = checkpoint.max(word).is_some_and(|last| last > may_stay);
         // Also for what waits for the disk first: other nodes can do their part meanwhile.
-        if !self.gate.is_empty() {
+        if covers || !self.gate.is_empty() {
             links.logging.needed(self.history.tables.executed, &mut sessions.wishes);
         }
         links.logging.flush(&mut sessions.wishes);

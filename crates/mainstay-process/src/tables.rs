@@ -137,13 +137,15 @@ impl Tables {
         }
     }
 
-    /// Remembers the answer to a request.
+    /// Remembers the answer to a request. It depends on the delivery that is being finished, which may be a later one than the
+    /// request's own.
     pub(crate) fn answered(&mut self, identity: &Identity, answer: &Arc<Answer>, now: Time) {
+        let (answer, end) = (Arc::clone(answer), self.executed_end);
         match identity {
             Identity::None => {}
-            Identity::Key(key) => self.keys.answer(key, Arc::clone(answer)),
+            Identity::Key(key) => self.keys.answer(key, answer, end),
             Identity::Client { client, thread, sequence } => {
-                self.clients.answer(*client, *thread, *sequence, Arc::clone(answer), now);
+                self.clients.answer((*client, *thread, *sequence), answer, end, now);
             }
         }
     }

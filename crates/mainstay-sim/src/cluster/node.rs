@@ -132,7 +132,7 @@ impl Node {
         if self.disk.crashed() {
             return NoStart::Crashed(Reach::CrashInRecovery);
         }
-        let what = format!("{}: recovery is refused: {error}", self.id);
+        let what = format!("{}: recovery is refused: {error} ({error:?})", self.id);
         NoStart::Violated(Violation::new(Property::Recovers, what))
     }
 }
