@@ -5,6 +5,7 @@ use crate::checkpoint_writer::CheckpointWriter;
 use crate::clock::Clock;
 use crate::driver::Shared;
 use crate::inbox::Item;
+use crate::peering::Peering;
 use crate::replies::{Replies, Said};
 use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
@@ -15,6 +16,7 @@ use mainstay_process::effect::{Abandoned, Effect, Reply};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request};
 use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
+use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
@@ -29,6 +31,7 @@ pub(crate) struct Core<H> {
     pub(crate) replies: Replies,
     /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
     pub(crate) batch: Vec<Item<H>>,
+    pub(crate) peering: Peering,
     disk: Arc<Disk>,
     storage: FileStorage,
     /// Effects not performed yet.
@@ -44,13 +47,22 @@ pub(crate) struct Core<H> {
     records_acknowledgements: bool,
 }
 
+/// Why a process gave itself up.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// Its handler panicked.
+    Panicked(Abandoned),
+    /// It depends on a state that another node lost.
+    RolledBack(RolledBack),
+}
+
 /// How a round ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// The process goes on. `blocked`: this thread has waited for the disk.
     Done { blocked: bool },
-    /// The process gave itself up.
-    Abandoned(Abandoned),
+    /// The process gave itself up, to be recovered in place.
+    GaveUp(GaveUp),
     /// The process has stopped cleanly.
     Stopped,
 }
@@ -62,8 +74,10 @@ impl<H: Handler + Send + 'static> Core<H> {
         storage: FileStorage,
         first_effects: Vec<Effect>,
         level: Level,
+        peering: Peering,
     ) -> Self {
         Self {
+            peering,
             stalls_seen: process.journal().stats().stalls,
             records_acknowledgements: level == Level::Disk && storage.recorder().is_some(),
             process,
@@ -93,7 +107,7 @@ impl<H: Handler + Send + 'static> Core<H> {
             let Some(event) = self.event(item) else { continue };
             match event {
                 // A port reports once: the recovered process must hear of it.
-                Event::Output { .. } | Event::OutputInDoubt { .. } if ended.abandoned.is_some() => {
+                Event::Output { .. } | Event::OutputInDoubt { .. } if ended.gave_up.is_some() => {
                     shared.push_event(event);
                 }
                 _ => self.step(shared, event, &mut ended),
@@ -107,9 +121,10 @@ impl<H: Handler + Send + 'static> Core<H> {
         }
         self.completed = completed;
         self.step(shared, Event::Drained, &mut ended);
+        self.peering.send();
         self.measure_stall(shared);
         match ended {
-            Performed { abandoned: Some(abandoned), .. } => Round::Abandoned(abandoned),
+            Performed { gave_up: Some(gave_up), .. } => Round::GaveUp(gave_up),
             Performed { stopped: true, .. } => Round::Stopped,
             Performed { blocked, .. } => Round::Done { blocked },
         }
@@ -127,6 +142,7 @@ impl<H: Handler + Send + 'static> Core<H> {
                 Event::Resolve { token: self.replies.expect(reply), output, resolution }
             }
             Item::Event(event) => event,
+            Item::Peer(happened) => return self.peering.event(happened),
             Item::Look(look) => {
                 look(self);
                 return None;
@@ -148,6 +164,8 @@ impl<H: Handler + Send + 'static> Core<H> {
                 match effect {
                     Effect::Disk(effect @ DiskEffect::Write { durable: true, .. }) => {
                         // On the spot: another thread would take longer to wake up than the disk takes to write.
+                        // What other nodes wait for does not wait for this disk.
+                        self.peering.send();
                         ended.blocked = true;
                         shared.watch.durable_writes.fetch_add(1, Ordering::Relaxed);
                         completed.push(self.disk.perform(&effect));
@@ -163,10 +181,13 @@ impl<H: Handler + Send + 'static> Core<H> {
                     Effect::SaveCheckpoint { lsn } => self.save_checkpoint(shared, lsn),
                     Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
                     Effect::Wake(at) => shared.wake_at(at),
-                    Effect::Abandon(abandoned) => ended.abandoned = Some(abandoned),
-                    Effect::Frames { .. } | Effect::HangUp { .. } | Effect::RollBack(_) => {
-                        unreachable!("a process that stands alone has no peers")
+                    Effect::Abandon(abandoned) => ended.gave_up = Some(GaveUp::Panicked(abandoned)),
+                    Effect::Frames { to, bytes } => self.peering.put(to, bytes),
+                    Effect::HangUp { peer, why } => {
+                        tracing::warn!(%peer, %why, "the connection to a node is closed");
+                        self.peering.hang_up(peer);
                     }
+                    Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
                     Effect::Stopped => ended.stopped = true,
                 }
             }
@@ -273,7 +294,7 @@ impl<H: Handler + Send + 'static> Core<H> {
 #[derive(Default)]
 struct Performed {
     blocked: bool,
-    abandoned: Option<Abandoned>,
+    gave_up: Option<GaveUp>,
     stopped: bool,
 }
 

@@ -3,32 +3,34 @@
 //! A thread of its own for the process would cost two wake-ups per request, each about as long as a fifth of a sync. Here
 //! a request that arrives alone is parsed, logged, synced, answered and written back on one thread.
 //!
+//! While several requests come at the same time, a thread without connections drives: who serves connections reads the next
+//! requests and writes answers meanwhile.
+//!
 //! Invariants: the role is held by exactly one thread, or by one task on its way to a thread, whenever `driving` is set;
 //! only the holder touches the core; the holder lays the role down under the inbox's lock and only when that is empty.
 
 use crate::clock::Clock;
-use crate::core::{Core, Round, Wake};
+use crate::core::{Core, GaveUp, Round, Wake};
 use crate::inbox::{Inbox, Item, Phase};
+use crate::peers::event::PeerEvent;
 use crate::port::{Carry, Sent};
+use crate::threads::STACK_BYTES;
 use crate::watch::Watch;
-use mainstay_process::effect::{Abandoned, Output};
+use mainstay_process::effect::Output;
 use mainstay_process::event::Event;
 use mainstay_process::handler::Handler;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::runtime::Handle;
 
-/// Rounds that one holder of the role makes without having waited for the disk, before it hands the role on. After a wait
+/// Rounds that a thread with connections makes without having waited for the disk, before it hands the role on. After a wait
 /// it hands it on at once: its own request's answer, and tasks that it woke, stand behind it on this thread.
 const ROUNDS_MAX: u32 = 8;
-
-/// A round that takes longer than this must not keep the service from listening.
-const LONG_ROUND: Duration = Duration::from_millis(50);
 
 /// What every thread of the service shares.
 pub(crate) struct Shared<H> {
@@ -42,17 +44,30 @@ pub(crate) struct Shared<H> {
     pub(crate) stop_timeout: Duration,
     pub(crate) level: Level,
     pub(crate) ports: OnceLock<Vec<Box<dyn Carry>>>,
-    pub(crate) runtime: Handle,
+    /// Brings the role to the thread that has nothing else to do.
+    relief: Sender<Role>,
     inbox: Mutex<Inbox<H>>,
     core: Mutex<Option<Core<H>>>,
     /// Whether a clean stop was asked for: a life that begins after a panic stops as well.
     stop_asked: AtomicBool,
-    /// Told when the process ends: with what it was abandoned for, or `None` after a clean stop.
+    /// Told when the process ends: with why it gave itself up, or `None` after a clean stop.
     on_end: OnEnd<H>,
     this: Weak<Self>,
 }
 
-type OnEnd<H> = Box<dyn Fn(&Arc<Shared<H>>, Option<Abandoned>) + Send + Sync>;
+type OnEnd<H> = Box<dyn Fn(&Arc<Shared<H>>, Option<GaveUp>) + Send + Sync>;
+
+/// The role of the driver, on its way to a thread.
+struct Role;
+
+/// When one who arrives and finds nobody driving drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Before anything else on this thread.
+    AtOnce,
+    /// After the tasks that are ready on this thread's runtime: what they have read is one batch.
+    AfterReadyTasks,
+}
 
 /// What a driver is made from.
 pub(crate) struct Parts {
@@ -60,7 +75,6 @@ pub(crate) struct Parts {
     pub(crate) checkpoint_timeout: Duration,
     pub(crate) stop_timeout: Duration,
     pub(crate) level: Level,
-    pub(crate) runtime: Handle,
 }
 
 /// Why an arrival was not taken. Nothing was done.
@@ -76,11 +90,15 @@ pub(crate) enum NotTaken {
 
 impl<H: Handler + Send + 'static> Shared<H> {
     /// A service whose process is being recovered by the caller.
+    ///
+    /// # Errors
+    /// The operating system gave no thread.
     pub(crate) fn recovering(
         parts: Parts,
-        on_end: impl Fn(&Arc<Self>, Option<Abandoned>) + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
+        on_end: impl Fn(&Arc<Self>, Option<GaveUp>) + Send + Sync + 'static,
+    ) -> std::io::Result<Arc<Self>> {
+        let (relief, takes_role) = channel();
+        let shared = Arc::new_cyclic(|this| Self {
             clock: Clock::anchored_to_wall(),
             watch: Watch::default(),
             wake: Wake::default(),
@@ -90,13 +108,15 @@ impl<H: Handler + Send + 'static> Shared<H> {
             stop_timeout: parts.stop_timeout,
             level: parts.level,
             ports: OnceLock::new(),
-            runtime: parts.runtime,
+            relief,
             inbox: Mutex::new(Inbox::recovering()),
             stop_asked: AtomicBool::new(false),
             core: Mutex::new(None),
             on_end: Box::new(on_end),
             this: this.clone(),
-        })
+        });
+        shared.start_relief(takes_role)?;
+        Ok(shared)
     }
 
     /// Puts in a recovered process; the caller held the role and lays it down.
@@ -126,6 +146,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
         }
         let mut core = self.lock_core().take();
         if let Some(core) = &mut core {
+            core.peering.leave();
             let told = core.replies.give_up();
             self.in_flight.fetch_sub(told, Ordering::Relaxed);
         }
@@ -147,7 +168,8 @@ impl<H: Handler + Send + 'static> Shared<H> {
     }
 
     /// Takes an arrival, and drives if nobody else does. When this returns, the arrival may have been dealt with already.
-    pub(crate) fn push(&self, item: Item<H>) -> Result<(), NotTaken> {
+    /// On a thread of the service's runtimes.
+    pub(crate) fn push(&self, item: Item<H>, turn: Turn) -> Result<(), NotTaken> {
         let request = item.is_request();
         let mut inbox = self.lock_inbox();
         match inbox.phase {
@@ -162,8 +184,13 @@ impl<H: Handler + Send + 'static> Shared<H> {
         inbox.items.push(item);
         let drives = !std::mem::replace(&mut inbox.driving, true);
         drop(inbox);
-        if drives {
-            self.drive();
+        match turn {
+            _ if !drives => {}
+            Turn::AtOnce => self.drive(Some(ROUNDS_MAX)),
+            Turn::AfterReadyTasks => {
+                let shared = self.this();
+                tokio::spawn(async move { shared.drive(Some(ROUNDS_MAX)) });
+            }
         }
         Ok(())
     }
@@ -184,6 +211,21 @@ impl<H: Handler + Send + 'static> Shared<H> {
         drop(inbox);
         if drives {
             self.drive_elsewhere();
+        }
+    }
+
+    /// Takes what happened on a connection to another node, on the thread that reads from it, which drives if nobody else does; kept during
+    /// a recovery for the recovered process.
+    pub(crate) fn push_peer(&self, happened: PeerEvent) {
+        let mut inbox = self.lock_inbox();
+        if inbox.phase == Phase::Ended {
+            return;
+        }
+        inbox.items.push(Item::Peer(happened));
+        let drives = !std::mem::replace(&mut inbox.driving, true);
+        drop(inbox);
+        if drives {
+            self.drive(Some(ROUNDS_MAX));
         }
     }
 
@@ -229,21 +271,34 @@ impl<H: Handler + Send + 'static> Shared<H> {
         spawned.ok()
     }
 
-    /// Hands the role to a task. That goes to the front of the queue of the thread it is spawned on.
+    /// Hands the role to the thread that has nothing else to do.
     fn drive_elsewhere(&self) {
-        let shared = self.this.upgrade().expect("somebody calls this");
-        self.runtime.spawn(async move { shared.drive() });
+        self.relief.send(Role).expect("that thread lives as long as this");
     }
 
-    /// The caller holds the role.
-    fn drive(&self) {
+    /// Starts that thread. It ends with the service.
+    fn start_relief(&self, takes_role: Receiver<Role>) -> std::io::Result<()> {
+        let this = self.this.clone();
+        let relieve = move || {
+            while let Ok(Role) = takes_role.recv() {
+                let Some(shared) = this.upgrade() else { return };
+                shared.drive(None);
+            }
+        };
+        std::thread::Builder::new().name("drive".into()).stack_size(STACK_BYTES).spawn(relieve).map(drop)
+    }
+
+    /// The caller holds the role. It keeps it while there is something to do, without a limit or for `rounds_max` rounds and
+    /// not after a wait for the disk.
+    fn drive(&self, rounds_max: Option<u32>) {
         let _end = EndProcessOnPanic;
         let mut core = self.lock_core();
         let mut rounds = 0;
         let mut blocked = false;
         loop {
             let Some(core_in_hand) = core.as_mut() else { return };
-            match self.next(core_in_hand, blocked || rounds >= ROUNDS_MAX, rounds > 0) {
+            let hand_over = rounds_max.is_some_and(|rounds_max| blocked || rounds >= rounds_max);
+            match self.next(core_in_hand, hand_over, rounds > 0) {
                 Next::Round => {}
                 Next::LaidDown => return,
                 Next::HandOver => {
@@ -253,14 +308,14 @@ impl<H: Handler + Send + 'static> Shared<H> {
                     return;
                 }
             }
-            rounds += 1;
+            rounds = rounds.saturating_add(1);
             self.watch.rounds.fetch_add(1, Ordering::Relaxed);
-            let shared = self.this.upgrade().expect("somebody calls this");
+            let shared = self.this();
             match core_in_hand.round(&shared) {
                 Round::Done { blocked: waited } => blocked |= waited,
-                Round::Abandoned(abandoned) => {
+                Round::GaveUp(gave_up) => {
                     drop(core);
-                    (self.on_end)(&shared, Some(abandoned));
+                    (self.on_end)(&shared, Some(gave_up));
                     return;
                 }
                 Round::Stopped => {
@@ -287,23 +342,8 @@ impl<H: Handler + Send + 'static> Shared<H> {
         Next::Round
     }
 
-    /// Sees to it that somebody listens while a handler takes long: a thread of the runtime that runs a task without an end
-    /// does not look at sockets, and the others sleep until there is a task for them. Ends with the service.
-    pub(crate) fn watch_for_long_rounds(&self) -> std::io::Result<()> {
-        let (this, runtime) = (self.this.clone(), self.runtime.clone());
-        let watch = move || {
-            let mut rounds_seen = 0;
-            while let Some(shared) = this.upgrade() {
-                let rounds = shared.watch.rounds.load(Ordering::Relaxed);
-                let same_round = std::mem::replace(&mut rounds_seen, rounds) == rounds;
-                if same_round && shared.lock_inbox().driving {
-                    runtime.spawn(async {});
-                }
-                drop(shared);
-                std::thread::sleep(LONG_ROUND);
-            }
-        };
-        std::thread::Builder::new().name("watchdog".into()).spawn(watch).map(drop)
+    fn this(&self) -> Arc<Self> {
+        self.this.upgrade().expect("somebody calls this")
     }
 
     fn lock_inbox(&self) -> MutexGuard<'_, Inbox<H>> {

@@ -1,10 +1,10 @@
 //! What has arrived and not been handed to the process yet, and whether somebody drives.
 
 use crate::core::Core;
-use crate::replies::Said;
+use crate::mailbox::ReplyTo;
+use crate::peers::event::PeerEvent;
 use mainstay_process::event::{Event, Identity, Resolution};
 use mainstay_types::id::OutputId;
-use tokio::sync::oneshot::Sender;
 
 /// The inbox. Its length is limited: requests by `requests_in_flight_max`, the rest by what the process has under way.
 pub(crate) struct Inbox<H> {
@@ -33,24 +33,26 @@ pub(crate) type Look<H> = Box<dyn FnOnce(&Core<H>) + Send>;
 /// One arrival.
 pub(crate) enum Item<H> {
     Call {
-        reply: Sender<Said>,
+        reply: ReplyTo,
         identity: Identity,
         body: Vec<u8>,
     },
     Query {
-        reply: Sender<Said>,
+        reply: ReplyTo,
         body: Vec<u8>,
     },
     Register {
-        reply: Sender<Said>,
+        reply: ReplyTo,
     },
     Resolve {
-        reply: Sender<Said>,
+        reply: ReplyTo,
         output: OutputId,
         resolution: Resolution,
     },
     /// What needs no reply.
     Event(Event),
+    /// What happened on a connection to another node.
+    Peer(PeerEvent),
     /// A look at the process between two steps.
     Look(Look<H>),
 }
@@ -60,7 +62,7 @@ impl<H> Item<H> {
     pub(crate) fn is_request(&self) -> bool {
         match self {
             Self::Call { .. } | Self::Query { .. } | Self::Register { .. } | Self::Resolve { .. } => true,
-            Self::Event(_) | Self::Look(_) => false,
+            Self::Event(_) | Self::Peer(_) | Self::Look(_) => false,
         }
     }
 }

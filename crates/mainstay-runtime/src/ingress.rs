@@ -7,13 +7,15 @@ mod identity;
 mod refusal;
 mod report;
 
-use crate::driver::{NotTaken, Shared};
+use crate::driver::{NotTaken, Shared, Turn};
 use crate::inbox::Item;
 use crate::ingress::identity::identity_of;
 use crate::ingress::refusal::Refusal;
+use crate::mailbox::ReplyTo;
 use crate::replies::Said;
 use crate::service::{Check, Unfit};
 use crate::settings;
+use crate::threads::{Seat, ServingThreads};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
@@ -33,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::sync::oneshot::{Receiver, Sender, channel};
+use tokio::sync::oneshot::{Receiver, channel};
 
 /// Bytes of a request's head, at most.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -67,8 +69,12 @@ pub(crate) struct Ingress<H> {
 
 type Answered = Result<Response<Full<Bytes>>, Refusal>;
 
-/// Accepts connections for ever.
-pub(crate) async fn accept<H: Handler + Send + 'static>(listener: TcpListener, ingress: Arc<Ingress<H>>) {
+/// Accepts connections for ever, and hands them to the threads that serve.
+pub(crate) async fn accept<H: Handler + Send + 'static>(
+    listener: TcpListener,
+    ingress: Arc<Ingress<H>>,
+    threads: ServingThreads,
+) {
     let places = Arc::new(Semaphore::new(ingress.settings.connections_max));
     loop {
         let stream = match listener.accept().await {
@@ -86,10 +92,18 @@ pub(crate) async fn accept<H: Handler + Send + 'static>(listener: TcpListener, i
         };
         // Without it an answer waits for the acknowledgement of the one before (Nagle's algorithm).
         let _ = stream.set_nodelay(true);
-        let ingress = Arc::clone(&ingress);
+        // The sockets of a thread are looked at by its own runtime.
+        let Ok(stream) = stream.into_std() else { continue };
+        let (ingress, threads) = (Arc::clone(&ingress), threads.clone());
         tokio::spawn(async move {
-            serve(stream, &ingress).await;
-            drop(place);
+            let serve = |seat| async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => serve(stream, &ingress, &seat).await,
+                    Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                }
+                drop(place);
+            };
+            threads.serve(serve).await;
         });
     }
 }
@@ -107,11 +121,17 @@ fn refuse_connection(stream: &TcpStream) {
     let _ = stream.try_write(text.as_bytes());
 }
 
-async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ingress<H>>) {
+async fn serve<H: Handler + Send + 'static>(
+    stream: TcpStream,
+    ingress: &Arc<Ingress<H>>,
+    seat: &Arc<Seat>,
+) {
     let service = service_fn(|request| {
-        let ingress = Arc::clone(ingress);
+        let (ingress, seat) = (Arc::clone(ingress), Arc::clone(seat));
         async move {
-            let answered = ingress.answer(request).await;
+            seat.lookout.request_came(ingress.shared.in_flight.load(Ordering::Relaxed) == 0);
+            let answered = ingress.answer(request, &seat).await;
+            seat.lookout.answered();
             Ok::<_, Infallible>(ingress.counted(answered.unwrap_or_else(|refusal| refusal.response())))
         }
     });
@@ -127,7 +147,7 @@ async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ing
 }
 
 impl<H: Handler + Send + 'static> Ingress<H> {
-    async fn answer(&self, request: Request<Incoming>) -> Answered {
+    async fn answer(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         let path = request.uri().path();
         let allowed = match path {
             "/call" | "/query" | "/clients" | "/checkpoint" => Method::POST,
@@ -139,24 +159,24 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             return Err(Refusal::MethodNotAllowed { allowed });
         }
         match path {
-            "/call" => self.call(request).await,
-            "/query" => self.query(request).await,
-            "/clients" => self.register().await,
+            "/call" => self.call(request, seat).await,
+            "/query" => self.query(request, seat).await,
+            "/clients" => self.register(seat).await,
             "/health" => report::health(&self.shared).await,
             "/metrics" => report::metrics(self).await,
             "/outputs" => report::outputs(self).await,
             "/checkpoint" => self.checkpoint(),
-            _ => self.resolve(request).await,
+            _ => self.resolve(request, seat).await,
         }
     }
 
-    async fn call(&self, request: Request<Incoming>) -> Answered {
+    async fn call(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         let (head, body) = request.into_parts();
         let identity = identity_of(&head.headers)?;
         let body = self.read_body(body, self.body_bytes_max).await?;
         fit(&self.check_command, &body)?;
         let arrived = Instant::now();
-        let said = self.ask(|reply| Item::Call { reply, identity, body }).await;
+        let said = self.ask(seat, |reply| Item::Call { reply, identity, body }).await;
         self.shared.watch.call_latency.record(arrived.elapsed());
         match said? {
             Reply::Answer { answer, replayed, expires } => {
@@ -174,13 +194,13 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    async fn query(&self, request: Request<Incoming>) -> Answered {
+    async fn query(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         let mut body = self.read_body(request.into_body(), self.body_bytes_max).await?;
         if body.is_empty() {
             body.extend_from_slice(b"null");
         }
         fit(&self.check_query, &body)?;
-        match self.ask(|reply| Item::Query { reply, body }).await? {
+        match self.ask(seat, |reply| Item::Query { reply, body }).await? {
             Reply::Read { answer, as_of } => {
                 let mut response = self.response(answer.status, answer.body.into());
                 response.headers_mut().insert(MAINSTAY_AS_OF, HeaderValue::from(as_of.0));
@@ -190,8 +210,8 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    async fn register(&self) -> Answered {
-        match self.ask(|reply| Item::Register { reply }).await? {
+    async fn register(&self, seat: &Seat) -> Answered {
+        match self.ask(seat, |reply| Item::Register { reply }).await? {
             Reply::Registered { client } => {
                 Ok(self.response(200, format!("{{\"client\":{}}}", client.0).into()))
             }
@@ -199,7 +219,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    async fn resolve(&self, request: Request<Incoming>) -> Answered {
+    async fn resolve(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "kebab-case")]
         enum Said {
@@ -219,20 +239,21 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             Said::SendAgain => Resolution::SendAgain,
             Said::Abandon => Resolution::Abandon,
         };
-        match self.ask(|reply| Item::Resolve { reply, output, resolution }).await? {
+        match self.ask(seat, |reply| Item::Resolve { reply, output, resolution }).await? {
             Reply::Resolved => Ok(self.response(200, Bytes::from_static(b"{\"resolved\":true}"))),
             other => Err(Refusal::of(&other)),
         }
     }
 
     fn checkpoint(&self) -> Answered {
-        self.shared.push(Item::Event(Event::CheckpointNow))?;
+        self.shared.push(Item::Event(Event::CheckpointNow), Turn::AtOnce)?;
         Ok(self.response(202, Bytes::from_static(b"{\"checkpoint\":\"asked for\"}")))
     }
 
-    async fn ask(&self, item: impl FnOnce(Sender<Said>) -> Item<H>) -> Result<Reply, Refusal> {
+    async fn ask(&self, seat: &Seat, item: impl FnOnce(ReplyTo) -> Item<H>) -> Result<Reply, Refusal> {
         let (reply, hears): (_, Receiver<Said>) = channel();
-        if let Err(not_taken) = self.shared.push(item(reply)) {
+        let turn = self.turn(seat);
+        if let Err(not_taken) = self.shared.push(item(ReplyTo::here(reply, &seat.mailbox)), turn) {
             if not_taken == NotTaken::InFlight {
                 self.shared.watch.refused_at_ingress.fetch_add(1, Ordering::Relaxed);
             }
@@ -242,6 +263,12 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             Ok(Said::Reply(reply)) => Ok(reply),
             Ok(Said::OutcomeUnknown) | Err(_) => Err(Refusal::OutcomeUnknown),
         }
+    }
+
+    /// Where answers wait for the disk, that wait gathers what comes meanwhile, and to begin it late costs. Where they do
+    /// not, it is cheaper to hand over at once what this thread has read.
+    fn turn(&self, seat: &Seat) -> Turn {
+        if seat.shared() && self.shared.level != Level::Disk { Turn::AfterReadyTasks } else { Turn::AtOnce }
     }
 
     async fn read_body(&self, mut incoming: Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {

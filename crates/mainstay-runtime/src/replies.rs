@@ -1,9 +1,9 @@
 //! Who waits for which reply.
 
 use crate::acknowledgement::Noted;
+use crate::mailbox::ReplyTo;
 use mainstay_process::effect::Reply;
 use mainstay_process::event::ReplyToken;
-use tokio::sync::oneshot::Sender;
 
 /// What is said to whoever waits.
 #[derive(Debug)]
@@ -25,18 +25,18 @@ pub(crate) struct Replies {
 #[derive(Debug, Default)]
 struct Place {
     uses: u32,
-    waiting: Option<Sender<Said>>,
+    waiting: Option<ReplyTo>,
     noted: Option<Box<Noted>>,
 }
 
 impl Replies {
     /// Makes a token for `waiting`.
-    pub(crate) fn expect(&mut self, waiting: Sender<Said>) -> ReplyToken {
+    pub(crate) fn expect(&mut self, waiting: ReplyTo) -> ReplyToken {
         self.expect_noted(waiting, None)
     }
 
     /// [`Self::expect`], keeping what a recording wants to know of the request.
-    pub(crate) fn expect_noted(&mut self, waiting: Sender<Said>, noted: Option<Box<Noted>>) -> ReplyToken {
+    pub(crate) fn expect_noted(&mut self, waiting: ReplyTo, noted: Option<Box<Noted>>) -> ReplyToken {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             u32::try_from(self.places.len() - 1).expect("requests in flight are limited far below 2^32")
@@ -57,8 +57,7 @@ impl Replies {
         }
         let Some(waiting) = place.waiting.take() else { return false };
         self.free.push(index);
-        // A client that hung up meanwhile repeats the request and gets this answer from the table.
-        let _ = waiting.send(said);
+        waiting.say(said);
         true
     }
 
@@ -73,8 +72,7 @@ impl Replies {
     pub(crate) fn give_up(&mut self) -> usize {
         let mut told = 0;
         for waiting in self.places.drain(..).filter_map(|place| place.waiting) {
-            // A client that hung up meanwhile repeats the request.
-            let _ = waiting.send(Said::OutcomeUnknown);
+            waiting.say(Said::OutcomeUnknown);
             told += 1;
         }
         self.free.clear();
@@ -85,6 +83,7 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use tokio::sync::oneshot::channel;
 
     #[test]
@@ -92,9 +91,9 @@ mod tests {
         let mut replies = Replies::default();
         let (first, mut first_hears) = channel();
         let (second, mut second_hears) = channel();
-        let old = replies.expect(first);
+        let old = replies.expect(ReplyTo::here(first, &Arc::default()));
         assert!(replies.say(old, Said::Reply(Reply::KeyReused)));
-        let new = replies.expect(second);
+        let new = replies.expect(ReplyTo::here(second, &Arc::default()));
         assert_ne!(old, new);
         assert!(!replies.say(old, Said::Reply(Reply::Evicted)));
         assert!(second_hears.try_recv().is_err());
@@ -105,7 +104,7 @@ mod tests {
     fn giving_up_tells_everyone_once() {
         let mut replies = Replies::default();
         let (sender, mut hears) = channel();
-        replies.expect(sender);
+        replies.expect(ReplyTo::here(sender, &Arc::default()));
         assert_eq!(replies.give_up(), 1);
         assert!(matches!(hears.try_recv(), Ok(Said::OutcomeUnknown)));
         assert_eq!(replies.give_up(), 0);

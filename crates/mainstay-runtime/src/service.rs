@@ -1,15 +1,20 @@
 //! A service from its start to its end: open, recover, serve, recover in place after a panic, stop.
 
 use crate::core::Core;
+use crate::core::GaveUp;
 use crate::driver::{EndProcessOnPanic, Parts, Shared};
+use crate::peering::{Peering, Transport};
+use crate::peers::{Peers, PeersError};
 use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
 use crate::port::StartPortError;
 use crate::settings::Settings;
+use crate::threads::{RuntimeThread, STACK_BYTES, ServingThreads};
 use mainstay_disk::lock::LockError;
 use mainstay_disk::open::{OpenDisk, OpenDiskError};
 use mainstay_journal::open::OpenReport;
 use mainstay_process::effect::Abandoned;
+use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::event::Event;
 use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
@@ -21,7 +26,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long answers that have been given may take to reach their sockets after a stop.
@@ -32,10 +36,6 @@ const LOCK_RELEASE_MAX: Duration = Duration::from_millis(500);
 
 /// The pause between two attempts at such a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// Stack of the thread that recovers, in bytes: the handler runs on it. As large as that of the threads that serve, so
-/// that a delivery that fits there fits here.
-const STACK_BYTES: usize = 2 << 20;
 
 /// Exit code of a process that a signal interrupted in its recovery, as shells have it for SIGTERM.
 const EXIT_INTERRUPTED: i32 = 128 + libc::SIGTERM;
@@ -103,6 +103,9 @@ pub enum StartError {
     /// A port could not be started.
     #[error(transparent)]
     Port(#[from] StartPortError),
+    /// The other nodes cannot be talked to.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// The operating system gave no threads, or no signals.
     #[error("no threads or signals to serve with: {0}")]
     Runtime(#[source] io::Error),
@@ -135,7 +138,8 @@ pub struct Running {
     event: Box<dyn Fn(Event) + Send + Sync>,
     take_down: Box<dyn Fn() + Send + Sync>,
     stop_timeout: Duration,
-    runtime: Option<Runtime>,
+    threads: Vec<RuntimeThread>,
+    transport: Transport,
 }
 
 impl Running {
@@ -185,9 +189,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(LINGER);
-        }
+        self.transport.stop();
+        self.threads.iter_mut().for_each(RuntimeThread::stop);
+        let deadline = Instant::now() + LINGER;
+        self.threads.iter().for_each(|thread| thread.wait_until(deadline));
         // Releases the directory's lock, and ends the ports' threads.
         (self.take_down)();
     }
@@ -206,31 +211,34 @@ pub fn start<H: Handler + Send + 'static>(
     settings.process.entropy = fastrand::u64(..);
     let opened = open(&settings)?;
     let threads = match settings.ingress.threads {
-        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1),
+        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
         threads => threads,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("serve")
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(StartError::Runtime)?;
+    let accepts = RuntimeThread::start("accept").map_err(StartError::Runtime)?;
+    let runtime = accepts.handle().clone();
+    let (serving, mut threads) = ServingThreads::start(threads).map_err(StartError::Runtime)?;
+    threads.push(accepts);
     let listen_error = |source| StartError::Listen { address: settings.ingress.listen, source };
     let listener = runtime.block_on(TcpListener::bind(settings.ingress.listen)).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
 
     let (says_ended, ended) = channel();
-    let life = Arc::new(Life { settings, make: service.make, says_ended: Mutex::new(says_ended.clone()) });
+    let transport = Transport::default();
+    let life = Arc::new(Life {
+        settings,
+        make: service.make,
+        says_ended: Mutex::new(says_ended.clone()),
+        transport: transport.clone(),
+    });
     let parts = Parts {
         requests_in_flight_max: life.settings.ingress.requests_in_flight_max,
         checkpoint_timeout: life.settings.checkpoint_timeout,
         stop_timeout: life.settings.stop_timeout,
         level: life.settings.process.level,
-        runtime: runtime.handle().clone(),
     };
     let on_end = Arc::clone(&life);
-    let shared = Shared::recovering(parts, move |shared, abandoned| on_end.process_ended(shared, abandoned));
+    let shared = Shared::recovering(parts, move |shared, abandoned| on_end.process_ended(shared, abandoned))
+        .map_err(StartError::Runtime)?;
     start_ports(&life.settings, &shared, opened.report.store)?;
     let ingress = Ingress {
         shared: Arc::clone(&shared),
@@ -240,13 +248,12 @@ pub fn start<H: Handler + Send + 'static>(
         check_query: service.check_query,
         port_names: life.settings.outputs.iter().map(|output| output.name().to_owned()).collect(),
     };
-    runtime.spawn(accept(listener, Arc::new(ingress)));
+    runtime.spawn(accept(listener, Arc::new(ingress), serving));
     runtime.spawn(wake(Arc::clone(&shared)));
-    shared.watch_for_long_rounds().map_err(StartError::Runtime)?;
     if life.settings.signals {
         runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
-    let recovered = on_own_stack(|| life.recover(&shared, Some(opened)))?;
+    let recovered = on_own_stack(|| life.recover(&shared, Some(opened), None))?;
     let started = Started {
         address,
         journal: recovered.journal,
@@ -255,6 +262,7 @@ pub fn start<H: Handler + Send + 'static>(
         panics: recovered.panics,
     };
     shared.install(recovered.core);
+    start_peers(&life.settings, &shared, &transport)?;
     let stop_timeout = life.settings.stop_timeout;
     let of_events = Arc::clone(&shared);
     Ok(Running {
@@ -263,7 +271,8 @@ pub fn start<H: Handler + Send + 'static>(
         event: Box::new(move |event| of_events.push_event(event)),
         take_down: Box::new(move || shared.end()),
         stop_timeout,
-        runtime: Some(runtime),
+        threads,
+        transport,
     })
 }
 
@@ -272,6 +281,7 @@ struct Life<H> {
     settings: Settings,
     make: Box<dyn Fn() -> H + Send + Sync>,
     says_ended: Mutex<Sender<Result<(), EndError>>>,
+    transport: Transport,
 }
 
 /// A recovered process.
@@ -289,6 +299,7 @@ impl<H: Handler + Send + 'static> Life<H> {
         &self,
         shared: &Arc<Shared<H>>,
         mut opened: Option<OpenDisk>,
+        mut roll_back: Option<RolledBack>,
     ) -> Result<Recovered<H>, StartError> {
         for panics in 0.. {
             let OpenDisk { journal, disk, mut storage, report } = match opened.take() {
@@ -307,13 +318,14 @@ impl<H: Handler + Send + 'static> Life<H> {
                 storage: &mut storage,
                 catalog: &disk.catalog(),
                 now: shared.clock.now(),
-                roll_back: None,
+                roll_back: roll_back.take(),
                 progress: Some(&mut progress),
             };
             match Process::recover(start, &mut effects) {
                 Ok((process, recovery)) => {
                     shared.clock.raise(recovery.time);
-                    let core = Core::new(process, disk, storage, effects, shared.level);
+                    let peering = Peering::new(self.transport.clone());
+                    let core = Core::new(process, disk, storage, effects, shared.level, peering);
                     return Ok(Recovered { core, journal: report, recovery, panics });
                 }
                 Err(RecoverError::HandlerPanicked(abandoned)) => say_panicked(&abandoned),
@@ -324,12 +336,23 @@ impl<H: Handler + Send + 'static> Life<H> {
     }
 
     /// The process has ended; this thread holds the role.
-    fn process_ended(self: &Arc<Self>, shared: &Arc<Shared<H>>, abandoned: Option<Abandoned>) {
-        let Some(abandoned) = abandoned else {
+    fn process_ended(self: &Arc<Self>, shared: &Arc<Shared<H>>, gave_up: Option<GaveUp>) {
+        let Some(gave_up) = gave_up else {
             shared.end();
             return self.say_ended(Ok(()));
         };
-        say_panicked(&abandoned);
+        let roll_back = match gave_up {
+            GaveUp::Panicked(abandoned) => {
+                say_panicked(&abandoned);
+                None
+            }
+            GaveUp::RolledBack(rolled_back) => {
+                let RolledBack { keep, lost, .. } = &rolled_back;
+                tracing::warn!(%keep, %lost, "deliveries above this one depend on a state that the other node lost: they are taken back");
+                shared.watch.rollbacks.fetch_add(1, Ordering::Relaxed);
+                Some(rolled_back)
+            }
+        };
         shared.watch.recoveries_in_place.fetch_add(1, Ordering::Relaxed);
         let (life, shared) = (Arc::clone(self), Arc::clone(shared));
         let recover = move || {
@@ -337,7 +360,7 @@ impl<H: Handler + Send + 'static> Life<H> {
             if let Some(mut core) = shared.take_out() {
                 core.finish_background();
             }
-            match life.recover(&shared, None) {
+            match life.recover(&shared, None, roll_back) {
                 Ok(recovered) => {
                     tracing::info!(replayed = recovered.recovery.replayed, "recovered in place");
                     shared.install(recovered.core);
@@ -391,6 +414,22 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) ->
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+fn start_peers<H: Handler + Send + 'static>(
+    settings: &Settings,
+    shared: &Arc<Shared<H>>,
+    transport: &Transport,
+) -> Result<(), PeersError> {
+    let Some(peers) = &settings.peers else { return Ok(()) };
+    let weak = Arc::downgrade(shared);
+    let report = move |happened| {
+        if let Some(shared) = weak.upgrade() {
+            shared.push_peer(happened);
+        }
+    };
+    transport.set(Peers::start(peers.clone(), report)?);
+    Ok(())
 }
 
 fn start_ports<H: Handler + Send + 'static>(

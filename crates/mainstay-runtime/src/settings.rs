@@ -1,5 +1,6 @@
 //! What a running service is told, each limit with its unit.
 
+use crate::peers::settings::PeersSettings;
 use crate::port::OutputPort;
 use mainstay_disk::open::Options;
 use mainstay_process::config::Config;
@@ -16,6 +17,8 @@ pub struct Settings {
     pub disk: Options,
     /// The process. Its `ports` and `entropy` are filled in from `outputs` and from the operating system.
     pub process: Config,
+    /// How the other nodes of its cluster are reached, if it is in one ([`Config::cluster`]).
+    pub peers: Option<PeersSettings>,
     /// Where outputs go.
     pub outputs: Vec<OutputPort>,
     /// The HTTP ingress.
@@ -42,7 +45,8 @@ pub struct Ingress {
     pub head_timeout: Duration,
     /// How long a connection may take to send a request's body.
     pub body_timeout: Duration,
-    /// Threads that serve requests; 0 is one more than there are cores, because one may be waiting for the disk.
+    /// Threads that serve connections; 0 is as many as there are cores, and two at least. While the handler runs on one of
+    /// them, its other connections wait.
     pub threads: usize,
 }
 

@@ -30,8 +30,10 @@ pub(crate) struct Watch {
     pub(crate) rounds: AtomicU64,
     /// Times the driver handed its role on, so that its own request's answer could leave.
     pub(crate) handovers: AtomicU64,
-    /// Recoveries in place, after a panic of the handler.
+    /// Recoveries in place, after a panic of the handler or a rollback.
     pub(crate) recoveries_in_place: AtomicU64,
+    /// Rollbacks, because another node lost what deliveries of this one depended on.
+    pub(crate) rollbacks: AtomicU64,
     /// Deliveries replayed so far by a recovery that is under way.
     pub(crate) replaying: AtomicU64,
 }

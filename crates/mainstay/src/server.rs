@@ -85,6 +85,7 @@ impl<S: Service> Server<S> {
             directory: PathBuf::from(format!("{}.mainstay", S::NAME)),
             disk,
             process,
+            peers: None,
             outputs: Vec::new(),
             ingress: Ingress::default(),
             checkpoint_timeout: Duration::from_secs(300),

@@ -83,6 +83,7 @@ pub(super) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
         directory: directory.join(format!("{level}-{policy}")),
         disk: disk_options(),
         process: config(level, policy),
+        peers: None,
         outputs: Vec::new(),
         ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
         checkpoint_timeout: std::time::Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! What the service tells about itself: health, metrics, outputs. None of it waits for the gate.
 
 use crate::core::Core;
-use crate::driver::Shared;
+use crate::driver::{Shared, Turn};
 use crate::inbox::{Item, Phase};
 use crate::ingress::{Answered, Ingress, JSON, retry_after};
 use crate::port::PortStatus;
@@ -25,10 +25,11 @@ where
     T: Send + 'static,
 {
     let (tell, hears) = channel();
-    let looked = shared.push(Item::Look(Box::new(move |core| {
+    let look = Item::Look(Box::new(move |core| {
         // Whoever asked may have hung up.
         let _ = tell.send(at(core));
-    })));
+    }));
+    let looked = shared.push(look, Turn::AtOnce);
     looked.ok()?;
     hears.await.ok()
 }
@@ -36,8 +37,10 @@ where
 /// 200 while requests are taken, 503 with the reason while they are not.
 pub(super) async fn health<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>) -> Answered {
     let looked = look(shared, |core| {
-        let journal = core.process.journal();
-        (journal.health(), journal.end(), journal.durable(), core.process.executed())
+        let (process, journal) = (&core.process, core.process.journal());
+        // Other nodes are giving back what this one lost: its recovery is not over.
+        let collected = process.is_collecting().then(|| process.stats().replayed);
+        (journal.health(), journal.end(), journal.durable(), process.executed(), collected)
     })
     .await;
     let level = shared.level;
@@ -47,7 +50,10 @@ pub(super) async fn health<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>)
             let doing = if shared.phase() == Phase::Ended { "stopped" } else { "recovering" };
             (503, serde_json::json!({ "status": doing, "level": level, "replayed": replayed }))
         }
-        Some((health, end, durable, executed)) => {
+        Some((Health::Good, .., Some(replayed))) => {
+            (503, serde_json::json!({ "status": "recovering", "level": level, "replayed": replayed }))
+        }
+        Some((health, end, durable, executed, _)) => {
             let (status, doing) = match health {
                 Health::Good => (200, "running"),
                 Health::Full { .. } => (503, "disk-full"),
@@ -215,8 +221,13 @@ fn write_driver<H: Handler + Send + 'static>(ingress: &Ingress<H>, text: &mut Te
     text.counter("mainstay_handovers_total", "Times the driver handed its role on", read(&watch.handovers));
     text.counter(
         "mainstay_recoveries_in_place_total",
-        "Recoveries after a panic",
+        "Recoveries after a panic or a rollback",
         read(&watch.recoveries_in_place),
+    );
+    text.counter(
+        "mainstay_rollbacks_total",
+        "Times deliveries were taken back because another node lost what they depended on",
+        read(&watch.rollbacks),
     );
     text.counter(
         "mainstay_refused_at_ingress_total",
