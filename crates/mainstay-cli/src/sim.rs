@@ -21,6 +21,7 @@ use std::path::PathBuf;
     after_help = "Examples:
   mainstay sim                                       1000 histories of a whole service
   mainstay sim --seeds 0..10000 --twice              each one twice: the traces must be the same
+  mainstay sim --machine cluster                     1000 histories of nodes that talk, under every policy
   mainstay sim --machine journal --seed 42 --trace   one history, step by step
   mainstay sim --break failed-sync-ignored           turn a safety rule off: the oracle must notice
   mainstay sim --list                                machines, rules and properties, each with its source
@@ -30,9 +31,9 @@ Exit code 1 on a violation and only then."
 pub(crate) struct Sim {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What is simulated.
-    #[arg(long, value_name = "NAME", default_value = "process")]
-    machine: SimMachine,
+    /// What is simulated: `process` if nothing is said, or the machine that shows the rule to be broken.
+    #[arg(long, value_name = "NAME")]
+    machine: Option<SimMachine>,
     /// Which seeds: A..B is from A up to, but not, B.
     #[arg(long, value_name = "A..B", default_value = "0..1000", conflicts_with = "seed")]
     seeds: Interval,
@@ -83,10 +84,16 @@ struct Cuts {
 }
 
 fn rule(given: &str) -> Result<Rule, UsageError> {
-    Rule::OF_ONE_PROCESS.into_iter().find(|rule| rule.broken_name() == given).ok_or_else(|| {
-        let names = Rule::OF_ONE_PROCESS.map(Rule::broken_name).join(", ");
+    Rule::ALL.into_iter().find(|rule| rule.broken_name() == given).ok_or_else(|| {
+        let names = Rule::ALL.map(Rule::broken_name).join(", ");
         UsageError { explanation: format!("no rule is broken by `{given}`; there are: {names}") }
     })
+}
+
+/// The first machine that shows this rule broken.
+fn machine_for(broken: Option<Rule>) -> SimMachine {
+    let shows = |machine: &SimMachine| broken.is_none_or(|rule| machine.rules().contains(&rule));
+    SimMachine::ALL.into_iter().find(shows).unwrap_or(SimMachine::Process)
 }
 
 /// Runs it.
@@ -101,8 +108,9 @@ pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
         print_list(&list(), sim.json)?;
         return Ok(Verdict::Clean);
     }
+    let machine = sim.machine.unwrap_or_else(|| machine_for(sim.broken));
     if let (true, Some(seed)) = (sim.trace, sim.seed) {
-        let (lines, violation) = trace(sim.machine, seed, sim.broken);
+        let (lines, violation) = trace(machine, seed, sim.broken);
         lines.iter().for_each(|line| println!("{line}"));
         return Ok(violation.map_or(Verdict::Clean, |violation| {
             println!("VIOLATION {violation}");
@@ -117,7 +125,7 @@ pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
         None => sim.seeds.0,
     };
     let bar = std::io::stderr().is_terminal().then(|| ProgressBar::new(seeds.end - seeds.start));
-    let options = SimOptions { machine: sim.machine, seeds, twice: sim.twice, broken: sim.broken };
+    let options = SimOptions { machine, seeds, twice: sim.twice, broken: sim.broken };
     let report = simulate(&options, &mut |progress| {
         if let Some(bar) = &bar {
             bar.set_position(progress.seeds);
@@ -129,7 +137,7 @@ pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
     if sim.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print_report(&report, sim.machine, sim.broken);
+        print_report(&report, machine, sim.broken);
     }
     Ok(if report.violations == 0 { Verdict::Clean } else { Verdict::Wrong })
 }

@@ -133,7 +133,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let tables = &self.history.tables;
         let retry =
             matches!(self.journal.health(), Health::Full { .. }).then(|| self.now.after(FULL_RETRY_INTERVAL));
-        let checkpoint = self.schedule.next(tables.executed, &self.config.limits);
+        // One that is due while this life collects is taken when it has: nothing is to be woken for before that.
+        let collects = self.is_collecting();
+        let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !collects);
         // A due timer that waits for the journal goes on when the journal does, not by the clock.
         let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
         let next = [timer.map(|(due, _)| due), checkpoint, retry].into_iter().flatten().min();

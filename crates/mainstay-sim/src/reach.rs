@@ -171,8 +171,6 @@ reach! {
     AllDown = "all_down",
     /// A node rolled back.
     NodeRolledBack = "node_rolled_back",
-    /// A crash while a node rolled back.
-    CrashInRollBack = "crash_in_roll_back",
     /// A node had collected all that others remember.
     Collected = "collected",
     /// The nodes had different policies.

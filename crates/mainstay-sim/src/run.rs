@@ -74,9 +74,16 @@ impl SimMachine {
         match self {
             Self::Process => &Rule::OF_ONE_PROCESS,
             Self::Journal => &[Rule::FailedSyncPoisons, Rule::StaleRecordRefused],
-            Self::Cluster => {
-                &[Rule::MessageAfterLogged, Rule::DeterminantsTravel, Rule::OrphansRollBack]
-            }
+            Self::Cluster => &[
+                Rule::MessageAfterLogged,
+                Rule::DeterminantsTravel,
+                Rule::OrphansRollBack,
+                Rule::SendAfterStable,
+                Rule::AcknowledgeAfterStable,
+                Rule::DuplicateAfterStable,
+                Rule::TrimAfterCheckpoint,
+                Rule::ReleaseOnce,
+            ],
         }
     }
 }
@@ -183,8 +190,7 @@ pub struct SimList {
 pub fn list() -> SimList {
     let machines =
         SimMachine::ALL.map(|machine| SimListed { name: machine.name(), source: machine.source() });
-    let rules =
-        Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
+    let rules = Rule::ALL.map(|rule| SimListed { name: rule.broken_name(), source: rule.source() });
     let properties =
         Property::ALL.map(|property| SimListed { name: property.name(), source: property.source() });
     SimList { machines: machines.into(), rules: rules.into(), properties: properties.into() }

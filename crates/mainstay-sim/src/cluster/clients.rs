@@ -182,7 +182,8 @@ impl ClusterWorld {
                 if let Some(before) = &call.answer
                     && *before != answer.body
                 {
-                    let what = format!("call {number} was answered {before:?} first and {:?} now", answer.body);
+                    let what =
+                        format!("call {number} was answered {before:?} first and {:?} now", answer.body);
                     return Err(Violation::new(Property::SameAnswer, what));
                 }
                 if replayed && call.answer.is_some() {
@@ -225,7 +226,7 @@ impl ClusterWorld {
     ) -> Result<(), Violation> {
         let received = self.outputs.get_mut(&(node, output)).expect("it has left");
         received.under_way -= 1;
-        if received.abandoned {
+        if received.decision == Some(Resolution::Abandon) {
             let what = format!("{key} arrived at port {port} after it was given up: {body:?}");
             return Err(Violation::new(Property::OutputsGuaranteed, what));
         }
@@ -251,12 +252,12 @@ impl ClusterWorld {
         if received.under_way > 0 {
             return Ok(());
         }
+        // Whoever decides twice decides the same: the first word may still be on its way into the journal.
         let resolution = match received.times {
-            0 if gives_up || received.abandoned => Resolution::Abandon,
-            0 => Resolution::SendAgain,
+            0 if gives_up => *received.decision.get_or_insert(Resolution::Abandon),
+            0 => *received.decision.get_or_insert(Resolution::SendAgain),
             _ => Resolution::Delivered,
         };
-        received.abandoned = resolution == Resolution::Abandon;
         let token = ReplyToken(self.tokens.len() as u64);
         self.tokens.push(Who::Person);
         self.step(node, Event::Resolve { token, output, resolution })

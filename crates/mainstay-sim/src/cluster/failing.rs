@@ -23,7 +23,18 @@ impl ClusterWorld {
         self.down(node) < self.setup.down_max
     }
 
+    /// Nodes that everyone has greeted again are whole.
+    fn note_rejoined(&mut self) {
+        for id in self.ids() {
+            let running = self.nodes[&id].life.as_ref().is_some_and(|life| !life.process.is_collecting());
+            if self.nodes[&id].rejoins && running && self.is_rejoined(id) {
+                self.node(id).rejoins = false;
+            }
+        }
+    }
+
     pub(crate) fn fault(&mut self) -> Result<(), Violation> {
+        self.note_rejoined();
         self.after_up_to(self.setup.rates.fault_us * MICROSECOND, Happening::Fault);
         let ids = self.ids();
         let node = ids[self.random.index(ids.len())];
@@ -58,8 +69,7 @@ impl ClusterWorld {
         let down = self.down(id) + 1;
         self.reached.add(Reach::TwoDown, u64::from(down >= 2));
         self.reached.add(Reach::AllDown, u64::from(down == self.nodes.len()));
-        let collecting =
-            self.nodes[&id].life.as_ref().is_some_and(|life| life.process.is_collecting());
+        let collecting = self.nodes[&id].life.as_ref().is_some_and(|life| life.process.is_collecting());
         self.reached.add(Reach::CrashWhileCollecting, u64::from(collecting));
         self.trace.line(self.now_ns, format_args!("{id} crashes: {}", during.name()));
         self.die(id);
@@ -96,6 +106,7 @@ impl ClusterWorld {
         node.save_ring();
         node.disk.set_fuse(fuse);
         node.sessions.clear();
+        node.rejoins = true;
         for other in self.ids() {
             self.break_connection(id, other);
         }

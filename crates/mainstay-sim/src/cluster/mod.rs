@@ -11,8 +11,8 @@ mod disk_work;
 mod failing;
 mod network;
 mod node;
-pub(crate) mod setup;
 pub(crate) mod service;
+pub(crate) mod setup;
 pub(crate) mod world;
 
 use crate::reach::Reach;
@@ -51,7 +51,6 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::TwoDown,
     Reach::AllDown,
     Reach::NodeRolledBack,
-    Reach::CrashInRollBack,
     Reach::Collected,
     Reach::MixedPolicies,
     Reach::BusySenderLog,

@@ -18,6 +18,12 @@ pub(crate) struct Link {
     blocked_until_ns: u64,
     /// When the last thing sent towards the lower, and the higher, node arrives.
     last_arrival_ns: [u64; 2],
+    /// Which ends have taken in what the other said first.
+    greeted: [bool; 2],
+    /// Frames on their way.
+    under_way: u32,
+    /// Whether both have greeted, and what they said to that has arrived.
+    pub(crate) settled: bool,
 }
 
 fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
@@ -53,6 +59,7 @@ impl ClusterWorld {
         link.stands = true;
         link.epoch += 1;
         let epoch = link.epoch;
+        (link.greeted, link.under_way, link.settled) = ([false; 2], 0, false);
         link.last_arrival_ns = delays_ns.map(|delay_ns| now_ns + delay_ns);
         let (low, high) = pair(one, other);
         for ((node, peer), delay_ns) in [(low, high), (high, low)].into_iter().zip(delays_ns) {
@@ -91,6 +98,7 @@ impl ClusterWorld {
         let last = &mut link.last_arrival_ns[usize::from(to > from)];
         *last = earliest_ns.max(*last + 1);
         let at = *last;
+        link.under_way += 1;
         self.under_way += 1;
         self.at(at, Happening::Frames { from, to, epoch, bytes });
     }
@@ -107,7 +115,27 @@ impl ClusterWorld {
             self.reached.hit(Reach::FramesLost);
             return Ok(());
         }
-        self.step(to, Event::Peer(PeerEvent::Frames { peer: from, bytes }))
+        let link = self.link(from, to);
+        let present = link.epoch == epoch && link.stands;
+        if present {
+            link.under_way -= 1;
+        }
+        self.step(to, Event::Peer(PeerEvent::Frames { peer: from, bytes }))?;
+        let link = self.link(from, to);
+        if present && link.epoch == epoch && link.stands {
+            link.greeted[usize::from(to > from)] = true;
+            link.settled |= link.greeted == [true; 2] && link.under_way == 0;
+        }
+        Ok(())
+    }
+
+    /// Whether everyone who is up has greeted `node` since its crash, and told it what it has to keep for them.
+    pub(crate) fn is_rejoined(&self, node: NodeId) -> bool {
+        let others = self.nodes.values().filter(|other| other.id != node && other.life.is_some());
+        others.into_iter().all(|other| {
+            let link = &self.links[&pair(node, other.id)];
+            link.stands && link.settled
+        })
     }
 
     /// What is under way arrives until the receiving end notices, and is lost from then on.

@@ -44,6 +44,8 @@ pub(crate) struct Node {
     pub(crate) lives: u64,
     /// It will crash within a few operations.
     pub(crate) doomed: bool,
+    /// It has crashed, and not everyone who is up has greeted it since.
+    pub(crate) rejoins: bool,
     /// What the next life has to take back.
     pub(crate) roll_back: Option<RolledBack>,
     /// The epoch of the connection that it believes to have with a peer.
@@ -83,15 +85,17 @@ impl Node {
             life: None,
             lives: 0,
             doomed: false,
+            rejoins: false,
             roll_back: None,
             sessions: BTreeMap::new(),
             skew_ns: 0,
         }
     }
 
-    /// Whether it counts among those that are down at the same time: from the crash to the end of the recovery.
+    /// Whether it counts among those that are down at the same time: from the crash until its recovery is over and the others have
+    /// told it again what it keeps for them.
     pub(crate) fn is_down(&self) -> bool {
-        self.doomed || self.life.as_ref().is_none_or(|life| life.process.is_collecting())
+        self.doomed || self.rejoins || self.life.as_ref().is_none_or(|life| life.process.is_collecting())
     }
 
     /// The bytes of the ring's file, made if it is not there: what mapping it does.
@@ -165,8 +169,6 @@ impl ClusterWorld {
             Err(NoStart::Violated(violation)) => Err(violation),
             Err(NoStart::Crashed(during)) => {
                 self.reached.hit(during);
-                let rolled_back = self.nodes[&id].roll_back.is_some();
-                self.reached.add(Reach::CrashInRollBack, u64::from(rolled_back));
                 self.crash(id, during);
                 Ok(())
             }

@@ -34,33 +34,87 @@ pub(crate) enum Happening {
     /// A client thinks of something new to ask for.
     NewCall,
     /// A client asks, or asks again.
-    Ask { call: usize },
+    Ask {
+        call: usize,
+    },
     /// A request or a read reaches a node.
-    Arrive { node: NodeId, token: ReplyToken },
+    Arrive {
+        node: NodeId,
+        token: ReplyToken,
+    },
     /// Somebody reads.
     Read,
     /// An output reaches its receiver.
-    Output { node: NodeId, life: u64, output: OutputId, port: usize, key: String, body: Vec<u8> },
+    Output {
+        node: NodeId,
+        life: u64,
+        output: OutputId,
+        port: usize,
+        key: String,
+        body: Vec<u8>,
+    },
     /// A receiver's answer reaches a node.
-    Settled { node: NodeId, life: u64, output: OutputId },
+    Settled {
+        node: NodeId,
+        life: u64,
+        output: OutputId,
+    },
     /// A person looks after outputs in doubt.
     Operator,
     /// The node has everything that was at hand.
-    Drained { node: NodeId, life: u64 },
-    Wake { node: NodeId, life: u64 },
-    Disk { node: NodeId, life: u64, operation: u64 },
-    Background { node: NodeId, life: u64 },
-    Checkpoint { node: NodeId, life: u64, publish: bool },
+    Drained {
+        node: NodeId,
+        life: u64,
+    },
+    Wake {
+        node: NodeId,
+        life: u64,
+    },
+    Disk {
+        node: NodeId,
+        life: u64,
+        operation: u64,
+    },
+    Background {
+        node: NodeId,
+        life: u64,
+    },
+    Checkpoint {
+        node: NodeId,
+        life: u64,
+        publish: bool,
+    },
     /// One side calls the other.
-    Dial { one: NodeId, other: NodeId },
-    Connected { node: NodeId, peer: NodeId, epoch: u64 },
-    Frames { from: NodeId, to: NodeId, epoch: u64, bytes: Vec<u8> },
-    Disconnected { node: NodeId, peer: NodeId, epoch: u64 },
+    Dial {
+        one: NodeId,
+        other: NodeId,
+    },
+    Connected {
+        node: NodeId,
+        peer: NodeId,
+        epoch: u64,
+    },
+    Frames {
+        from: NodeId,
+        to: NodeId,
+        epoch: u64,
+        bytes: Vec<u8>,
+    },
+    Disconnected {
+        node: NodeId,
+        peer: NodeId,
+        epoch: u64,
+    },
     /// Something goes wrong.
     Fault,
     /// What was to crash within a few operations crashes now.
-    Kill { node: NodeId, life: u64 },
-    Start { node: NodeId },
+    Kill {
+        node: NodeId,
+        life: u64,
+    },
+    Start {
+        node: NodeId,
+    },
 }
 
 /// One run.
@@ -206,7 +260,10 @@ impl ClusterWorld {
                 let stats = life.process.stats();
                 let quiet = stats.held == 0 && stats.backlog == 0 && stats.outputs_pending == 0;
                 let done = life.operations.is_empty() && life.duties.is_empty() && life.checkpoint.is_none();
-                quiet && done && !life.drain_queued && !life.process.is_collecting()
+                quiet
+                    && done
+                    && !life.drain_queued
+                    && !life.process.is_collecting()
                     && life.process.handler().state.open() == 0
             })
         };
@@ -217,8 +274,13 @@ impl ClusterWorld {
     }
 
     fn no_progress(&self) -> Violation {
-        let waiting: Vec<_> =
-            self.calls.iter().enumerate().filter(|(_, call)| call.waits()).map(|(number, _)| number).collect();
+        let waiting: Vec<_> = self
+            .calls
+            .iter()
+            .enumerate()
+            .filter(|(_, call)| call.waits())
+            .map(|(number, _)| number)
+            .collect();
         let nodes: Vec<_> = self
             .nodes
             .iter()
@@ -329,7 +391,9 @@ impl ClusterWorld {
         self.after_up_to(4 * MILLISECOND, Happening::Operator);
         let mut doubtful = Vec::new();
         for (&id, node) in &self.nodes {
-            let Some(life) = node.life.as_ref().filter(|life| !life.process.is_collecting()) else { continue };
+            let Some(life) = node.life.as_ref().filter(|life| !life.process.is_collecting()) else {
+                continue;
+            };
             let in_doubt = life.process.outputs().filter(|output| output.state == OutputState::InDoubt);
             doubtful.extend(in_doubt.map(|output| (id, output.id)));
         }

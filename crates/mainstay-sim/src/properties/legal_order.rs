@@ -102,11 +102,14 @@ impl LegalOrder {
         for (me, node) in &order.nodes {
             if let Some(next) = node.history.front() {
                 let expected = match &next.what {
-                    What::Message { from, .. } => order.under_way.get(&(*from, *me)).and_then(VecDeque::front),
+                    What::Message { from, .. } => {
+                        order.under_way.get(&(*from, *me)).and_then(VecDeque::front)
+                    }
                     _ => None,
                 };
                 let (at, left) = (node.state.history.len(), node.history.len());
-                let _ = write!(stuck, "\n  n{me}, delivery {at}, {left} left: {next:?}, to come is {expected:?}");
+                let _ =
+                    write!(stuck, "\n  n{me}, delivery {at}, {left} left: {next:?}, to come is {expected:?}");
             }
         }
         if !stuck.is_empty() {
@@ -144,7 +147,9 @@ impl LegalOrder {
         if model.is_some_and(|model| model == body) {
             return Ok(());
         }
-        Err(violated(format!("n{node} answered call {call} with {body:?}; a run without failures: {model:?}")))
+        Err(violated(format!(
+            "n{node} answered call {call} with {body:?}; a run without failures: {model:?}"
+        )))
     }
 
     /// `node` let out this output.

@@ -3,6 +3,7 @@
 use super::legal_order::LegalOrder;
 use super::{Property, Violation};
 use crate::cluster::setup::GUARANTEES;
+use mainstay_process::event::Resolution;
 use mainstay_process::port::Guarantee;
 use mainstay_types::id::{NodeId, OutputId};
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
     pub(crate) times: u32,
     pub(crate) under_way: u32,
-    pub(crate) abandoned: bool,
+    /// What a person decided while it was in doubt and had not arrived.
+    pub(crate) decision: Option<Resolution>,
 }
 
 impl Received {
@@ -29,7 +31,8 @@ impl Received {
         if self.port == port && self.key == key && self.body == body {
             return Ok(());
         }
-        let what = format!("{key} left as {:?} for port {}, and now as {body:?} for {port}", self.body, self.port);
+        let what =
+            format!("{key} left as {:?} for port {}, and now as {body:?} for {port}", self.body, self.port);
         Err(Violation::new(Property::OutputsGuaranteed, what))
     }
 }
