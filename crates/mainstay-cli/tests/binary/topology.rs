@@ -14,8 +14,12 @@ fn nothing_is_lost_or_doubled_under(policy: &str, down_max: u64) {
     assert_eq!(said.code, 0, "{}\n{}", said.out, said.err);
     let report = said.json();
     assert_eq!((&report["policy"], &report["topology"]), (&policy.into(), &"pipeline".into()));
-    assert_eq!((&report["nodes"], &report["requests"], &report["kills"]), (&3.into(), &300.into(), &6.into()));
-    for figure in ["lost", "doubled", "answers_wrong", "outputs_lost", "outputs_doubled", "outputs_in_doubt"] {
+    assert_eq!(
+        (&report["nodes"], &report["requests"], &report["kills"]),
+        (&3.into(), &300.into(), &6.into())
+    );
+    for figure in ["lost", "doubled", "answers_wrong", "outputs_lost", "outputs_doubled", "outputs_in_doubt"]
+    {
         assert_eq!(report[figure], 0, "{report}");
     }
     for figure in ["recoveries", "kills_of_machines", "answers_repeated"] {

@@ -44,7 +44,7 @@ pub(crate) fn plan(seed: u64, kills: u64, requests: u64, down_max: usize) -> Vec
                 planned += nodes.len() as u64;
                 machines += 1;
                 // Now and then only the process dies.
-                let machine = machines % 4 != 0;
+                let machine = !machines.is_multiple_of(4);
                 plan.push(Strike { nodes, moment, machine, after_answered, delay: draw.fraction() });
             }
         }
