@@ -5,6 +5,7 @@
 
 pub mod floor;
 pub mod journal;
+pub mod logging;
 pub mod machine;
 pub mod report;
 pub mod scratch;

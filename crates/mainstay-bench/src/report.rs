@@ -2,6 +2,7 @@
 
 use mainstay_types::level::Level;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Raw samples of one quantity, in one unit.
@@ -142,7 +143,7 @@ pub enum Bound {
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
     /// What is promised.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What was measured.
     pub value: f64,
     /// What was promised.
@@ -161,7 +162,7 @@ impl Target {
     /// Compares.
     #[must_use]
     pub fn new(
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         value: f64,
         bound: Bound,
         target: f64,
@@ -172,7 +173,7 @@ impl Target {
             Bound::AtMost => value <= target,
             Bound::AtLeast => value >= target,
         };
-        Self { name, value, target, bound, unit, level, holds }
+        Self { name: name.into(), value, target, bound, unit, level, holds }
     }
 }
 
@@ -276,7 +277,7 @@ impl fmt::Display for Report {
                 let side = if target.bound == Bound::AtMost { "<=" } else { ">=" };
                 vec![
                     if target.holds { "yes" } else { "NO" }.to_owned(),
-                    target.name.to_owned(),
+                    target.name.to_string(),
                     number(target.value),
                     format!("{side} {}", number(target.target)),
                     target.unit.to_owned(),

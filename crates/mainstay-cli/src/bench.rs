@@ -3,6 +3,7 @@
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay_bench::journal::{JournalOptions, journal};
+use mainstay_bench::logging::{LoggingOptions, logging};
 use mainstay_bench::report::Report;
 use mainstay_bench::step::{StepOptions, step};
 use mainstay_disk::disk::Backend;
@@ -25,9 +26,32 @@ Exit code 1 when a target is missed.")]
 
 Exit code 1 when a target is missed.")]
     Step(Common),
+    /// Processes that tell each other messages, under every logging policy, beside no logging and bare sockets.
+    #[command(after_help = "Examples:
+  mainstay bench logging --quick
+  mainstay bench logging --only ping-pong --json | jq .targets
+
+Every node is a process of its own with a journal of its own, on loopback. Exit code 1 when a target is missed.")]
+    Logging(Common),
 }
 
-/// What both take.
+/// A node of `mainstay bench logging`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Node {
+    /// How it is set up.
+    arguments: String,
+}
+
+/// Is a node until the benchmark ends.
+///
+/// # Errors
+/// When it cannot begin or go on.
+pub(crate) fn run_node(node: &Node) -> anyhow::Result<Verdict> {
+    mainstay_bench::logging::node::serve(&node.arguments)?;
+    Ok(Verdict::Clean)
+}
+
+/// What all take.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
     /// Answer within 40 seconds, with fewer samples.
@@ -69,6 +93,11 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
             let serve = Some(std::env::current_exe().context("cannot find this program's own file")?);
             let options = StepOptions { directory: dir, quick, serve, only };
             (step(&options, &mut say).context("the benchmark broke off")?, json)
+        }
+        Bench::Logging(Common { quick, json, dir, only }) => {
+            let program = std::env::current_exe().context("cannot find this program's own file")?;
+            let options = LoggingOptions { directory: dir, quick, program, only };
+            (logging(&options, &mut say).context("the benchmark broke off")?, json)
         }
     };
     if report.figures.is_empty() && report.tables.is_empty() {

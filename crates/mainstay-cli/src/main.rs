@@ -36,6 +36,9 @@ enum Command {
     Bench(bench::Bench),
     /// Simulate crashes, power cuts and broken networks, by seed, and check every promise.
     Sim(sim::Sim),
+    /// A node of a running `bench logging`.
+    #[command(hide = true)]
+    BenchNode(bench::Node),
     /// A part of a running demo.
     #[command(hide = true)]
     DemoPart(demo::Part),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Outputs(options) => outputs::run(&options),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
+        Command::BenchNode(node) => bench::run_node(&node),
         Command::DemoPart(part) => demo::run_part(&part),
         Command::DemoNode(part) => demo::topology::run_part(&part),
     };

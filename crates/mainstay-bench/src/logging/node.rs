@@ -1,0 +1,207 @@
+//! What a node's process does: `mainstay bench-node ARGUMENTS`. It ends with its parent: when nobody holds the other end of its
+//! standard input any more.
+
+use super::bare;
+use super::handler::{Load, RingNode};
+use mainstay_disk::disk::Backend;
+use mainstay_disk::open::Options;
+use mainstay_journal::options::OpenOptions;
+use mainstay_process::config::{Cluster, Config, Limits};
+use mainstay_recovery::policy::Policy;
+use mainstay_runtime::peers::settings::{ClusterId, PeerAddress, PeersSettings, Security};
+use mainstay_runtime::service::{EndError, Service, StartError, Unfit, start};
+use mainstay_runtime::settings::{Ingress, Settings};
+use mainstay_types::id::NodeId;
+use mainstay_types::level::Level;
+use mainstay_types::rules::Rules;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The name of all clusters that are measured; different ones listen elsewhere.
+const CLUSTER: &str = "mainstay bench logging";
+
+/// Threads of the ingress: there is one connection.
+const INGRESS_THREADS: usize = 1;
+
+/// How long the benchmark may be busy elsewhere between two requests.
+const IDLE_MAX: Duration = Duration::from_secs(3600);
+
+/// No checkpoint is taken but the ones that are asked for between two measurements.
+const CHECKPOINT_LOG_BYTES: u64 = u64::MAX;
+
+/// The same, by time.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
+/// How a node is set up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Arguments {
+    /// A bare node.
+    Bare,
+    /// A recoverable process.
+    Recoverable(Recoverable),
+}
+
+/// A recoverable process, one of a ring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Recoverable {
+    /// Where its journal is.
+    pub(super) directory: PathBuf,
+    /// Its place in the ring.
+    pub(super) node: usize,
+    /// The ports of all nodes' listeners for each other, by place.
+    pub(super) peer_ports: Vec<u16>,
+    /// The policy of all of them, by name.
+    pub(super) policy: String,
+    /// The level of all of them.
+    pub(super) level: Level,
+}
+
+/// Where it takes requests, said by a node on its first line.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Listens {
+    pub(super) address: SocketAddr,
+}
+
+/// A node could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The arguments are not those of a node: it is started by the benchmark only.
+    #[error("not the arguments of a node, which only `mainstay bench logging` starts: {0}")]
+    Arguments(#[from] serde_json::Error),
+    /// The policy has no such name.
+    #[error(transparent)]
+    Policy(#[from] mainstay_recovery::policy::UnknownPolicy),
+    /// It could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It ended by itself.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// A socket, or what connects it with the benchmark.
+    #[error("a socket or the pipe to the benchmark: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Is a node until the benchmark ends.
+///
+/// # Errors
+/// See [`NodeError`].
+pub fn serve(arguments: &str) -> Result<(), NodeError> {
+    match serde_json::from_str(arguments)? {
+        Arguments::Bare => Ok(bare::serve(&mut io::stdin().lock(), &mut io::stdout().lock())?),
+        Arguments::Recoverable(recoverable) => recoverable.serve(),
+    }
+}
+
+/// Says where a node takes requests.
+pub(super) fn say(answers: &mut dyn Write, address: SocketAddr) -> io::Result<()> {
+    serde_json::to_writer(&mut *answers, &Listens { address })?;
+    writeln!(answers)?;
+    answers.flush()
+}
+
+/// The number of the node at a place of the ring.
+fn node_id(place: usize) -> NodeId {
+    NodeId(u32::try_from(place + 1).expect("a ring is small"))
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+impl Recoverable {
+    fn serve(self) -> Result<(), NodeError> {
+        let directory = self.directory.clone();
+        std::thread::spawn(move || {
+            // Nothing is ever written there but by a node that ends.
+            let _ = io::stdin().lock().read_line(&mut String::new());
+            // A benchmark that was killed cannot clean up.
+            let _ = std::fs::remove_dir_all(directory);
+            std::process::exit(0);
+        });
+        let next = node_id((self.node + 1) % self.peer_ports.len());
+        let service = Service {
+            make: Box::new(move || RingNode::new(next)),
+            check_command: Box::new(check_load),
+            check_query: Box::new(|_| Ok(())),
+        };
+        let running = start(self.settings()?, service)?;
+        say(&mut io::stdout().lock(), running.address())?;
+        Ok(running.wait()?)
+    }
+
+    fn settings(&self) -> Result<Settings, NodeError> {
+        let policy: Policy = self.policy.parse()?;
+        let places = 0..self.peer_ports.len();
+        let others: BTreeMap<_, _> = places
+            .clone()
+            .filter(|place| *place != self.node)
+            .map(|place| (node_id(place), policy))
+            .collect();
+        let addresses = places.map(|place| PeerAddress {
+            node: node_id(place),
+            name: format!("n{}", place + 1),
+            address: loopback(self.peer_ports[place]).to_string(),
+        });
+        let cluster = ClusterId::named(CLUSTER);
+        let peers = PeersSettings::new(
+            cluster,
+            node_id(self.node),
+            loopback(self.peer_ports[self.node]),
+            addresses.collect(),
+            Security::Plain,
+        );
+        let process = Config {
+            name: "ring".to_owned(),
+            version: 1,
+            level: self.level,
+            policy,
+            ports: Vec::new(),
+            cluster: Some(Cluster {
+                id: mainstay_types::id::ClusterId(cluster.0),
+                me: node_id(self.node),
+                others,
+                links: mainstay_channel::limits::Limits::default(),
+            }),
+            limits: Limits {
+                checkpoint_log_bytes: CHECKPOINT_LOG_BYTES,
+                checkpoint_interval: CHECKPOINT_INTERVAL,
+                ..Limits::default()
+            },
+            entropy: 0,
+            rules: Rules::KEPT,
+        };
+        Ok(Settings {
+            directory: self.directory.clone(),
+            disk: Options {
+                journal: OpenOptions::default(),
+                backend: Backend::Auto,
+                create_directory: true,
+                hint: "mainstay bench logging".to_owned(),
+                record: None,
+            },
+            process,
+            peers: Some(peers),
+            outputs: Vec::new(),
+            ingress: Ingress {
+                listen: loopback(0),
+                threads: INGRESS_THREADS,
+                head_timeout: IDLE_MAX,
+                ..Ingress::default()
+            },
+            checkpoint_timeout: Duration::from_secs(60),
+            stop_timeout: Duration::from_secs(10),
+            signals: false,
+        })
+    }
+}
+
+fn check_load(body: &[u8]) -> Result<(), Unfit> {
+    let load: Load =
+        serde_json::from_slice(body).map_err(|error| Unfit::Content { message: error.to_string() })?;
+    if load.is_fit() { Ok(()) } else { Err(Unfit::Content { message: format!("out of bounds: {load:?}") }) }
+}
