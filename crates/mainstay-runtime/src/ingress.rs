@@ -121,11 +121,7 @@ fn refuse_connection(stream: &TcpStream) {
     let _ = stream.try_write(text.as_bytes());
 }
 
-async fn serve<H: Handler + Send + 'static>(
-    stream: TcpStream,
-    ingress: &Arc<Ingress<H>>,
-    seat: &Arc<Seat>,
-) {
+async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ingress<H>>, seat: &Arc<Seat>) {
     let service = service_fn(|request| {
         let (ingress, seat) = (Arc::clone(ingress), Arc::clone(seat));
         async move {

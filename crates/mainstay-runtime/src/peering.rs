@@ -98,7 +98,8 @@ impl Peering {
 
     pub(crate) fn hang_up(&mut self, peer: NodeId) {
         self.send();
-        if let (Some(transport), Some(session)) = (self.transport.get().as_ref(), self.sessions.remove(&peer)) {
+        if let (Some(transport), Some(session)) = (self.transport.get().as_ref(), self.sessions.remove(&peer))
+        {
             transport.hang_up(peer, session);
         }
     }

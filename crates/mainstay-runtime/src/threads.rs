@@ -172,7 +172,8 @@ mod tests {
         let held = held.recv().expect("the first thread is held up");
         let (says_served, served) = channel();
         accept.handle().spawn(async move {
-            let serve = |_| async move { says_served.send(std::thread::current().id()).expect("somebody waits") };
+            let serve =
+                |_| async move { says_served.send(std::thread::current().id()).expect("somebody waits") };
             serving.serve(serve).await;
         });
         assert_ne!(served.recv().expect("served while the first thread is still held up"), held);
