@@ -12,7 +12,8 @@
 //!
 //! *Its record* is that of the last delivery it depends on, *inputs* the record of the last input from outside; a record is
 //! waited for as the level says: at `Disk` until the journal is durable up to its end, at `Process` until it is in the ring,
-//! at `Memory` not at all. *Survives* counts nodes that are down at the same time, from the crash to the end of the recovery.
+//! at `Memory` not at all. *Survives* counts nodes that are down at the same time: from the crash until the next life has greeted every live peer,
+//! because the copies that the node held for others are told to it then.
 
 use mainstay_types::id::{DeliveryIndex, Lsn};
 use mainstay_types::level::Level;
