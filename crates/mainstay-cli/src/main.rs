@@ -1,6 +1,7 @@
 //! The command `mainstay`: a table of commands.
 
 mod bench;
+mod cert;
 mod demo;
 mod interval;
 mod journal;
@@ -31,6 +32,9 @@ enum Command {
   mainstay outputs ledger.mainstay            the directory of a running service
   mainstay outputs ledger.mainstay --json | jq '.outputs[] | select(.state == \"in-doubt\")'")]
     Outputs(outputs::Outputs),
+    /// Make the certificates by which the nodes of a cluster know each other.
+    #[command(subcommand)]
+    Cert(cert::Cert),
     /// Measure, beside what the machine can do at best.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => return serve::serve(*options),
         Command::Journal(command) => journal::run(&command),
         Command::Outputs(options) => outputs::run(&options),
+        Command::Cert(command) => cert::run(&command),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::BenchNode(node) => bench::run_node(&node),

@@ -26,6 +26,8 @@ const PING_PONGS: usize = 4000;
 const STREAM_BYTES: usize = 256 << 20;
 /// Bytes handed over per call while streaming: what a node emits in one round.
 const BATCH_BYTES: usize = 64 << 10;
+/// Bytes that may wait for the socket: the window by which the channel keeps a sender back.
+const WINDOW_BYTES: usize = 8 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -238,7 +240,10 @@ fn settings(me: u32, address: SocketAddr, security: Security) -> PeersSettings {
         address: address.to_string(),
     };
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    PeersSettings::new(ClusterId::named("speed"), NodeId(me), listen, vec![node(1), node(2)], security)
+    let mut settings =
+        PeersSettings::new(ClusterId::named("speed"), NodeId(me), listen, vec![node(1), node(2)], security);
+    settings.outgoing_bytes_max = WINDOW_BYTES;
+    settings
 }
 
 /// The node at this end. A reply is answered on the thread that brings it, as a process does.
@@ -336,7 +341,7 @@ impl Near {
         while left > 0 {
             let now = left.min(order.per_call());
             (0..now).for_each(|_| put_frame(&mut batch, &message));
-            // The channel's window would keep it from overrunning the queue; here a moment's wait does.
+            // The channel would be told by its peer when there is room again; here a moment's wait does.
             while let Err(error) = self.state.send(&mut batch) {
                 assert!(matches!(error, SendError::QueueFull { .. }), "{error}");
                 std::thread::sleep(Duration::from_micros(100));
