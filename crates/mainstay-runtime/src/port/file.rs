@@ -5,7 +5,7 @@
 //!             0                            acknowledged_bytes                                       length
 //! ```
 //!
-//! A line is written and synced, then the position beside the file (see [`crate::port::sidecar`]) is written and synced, then
+//! A line is written and synced, then the position beside the file (see `sidecar.rs`) is written and synced, then
 //! `Delivered` is reported. After a crash the process releases again what it has no acknowledgement of: outputs up to n are
 //! answered at once; the bytes of later ones are compared with the tail and completed. Any other tail is refused.
 

@@ -314,7 +314,7 @@ impl ClusterWorld {
         Violation::new(Property::Progress, what)
     }
 
-    fn judge(&mut self) -> Result<(), Violation> {
+    fn judge(&self) -> Result<(), Violation> {
         let state = |node: &Node| -> State {
             node.life.as_ref().expect("all nodes are up at rest").process.handler().state.clone()
         };
