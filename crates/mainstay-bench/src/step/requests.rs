@@ -66,9 +66,6 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let mut floors =
         [floor("step-fdatasync", DurableWrite::Fdatasync)?, floor("step-direct", DurableWrite::DirectDsync)?];
     for clients in [1, 64] {
-        if std::env::var("K_CLIENTS").is_ok_and(|n| n != clients.to_string()) {
-            continue;
-        }
         at(setting, clients, &servers, &mut floors, report)?;
     }
     for service in running {
@@ -84,10 +81,7 @@ fn at(
     floors: &mut [FloorFile; 2],
     report: &mut Report,
 ) -> Result<(), StepError> {
-    let (rounds, slice) = setting.choose(
-        (std::env::var("K_ROUNDS").map_or(6, |n| n.parse().unwrap()), Duration::from_millis(250)),
-        (20, Duration::from_millis(500)),
-    );
+    let (rounds, slice) = setting.choose((6, Duration::from_millis(250)), (20, Duration::from_millis(500)));
     let new = || Measured {
         latency_us: Samples::default(),
         rates: Samples::default(),
