@@ -136,11 +136,22 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
         .to_vec(),
         rows: Vec::new(),
     };
-    let mut started = Vec::new();
-    for what in whats() {
-        let cluster = Cluster::start(setting.program, setting.directory, &what, shape.nodes)?;
-        started.push((what, cluster));
-    }
+    // All at once: a start mostly waits for the disk.
+    let mut started = std::thread::scope(|scope| {
+        let starting: Vec<_> = whats()
+            .into_iter()
+            .map(|what| {
+                scope.spawn(move || {
+                    let cluster = Cluster::start(setting.program, setting.directory, &what, shape.nodes)?;
+                    Ok::<_, LoggingError>((what, cluster))
+                })
+            })
+            .collect();
+        starting
+            .into_iter()
+            .map(|started| started.join().expect("starting does not panic"))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
     for bytes in setting.choose(vec![100], vec![10, 1024, 100_000]) {
         let mut measured = Vec::new();
         for (what, cluster) in started {
@@ -180,7 +191,7 @@ impl Measured {
         bytes: u32,
         setting: &Setting<'_>,
     ) -> Result<Self, LoggingError> {
-        let lap = setting.choose(Duration::from_millis(25), Duration::from_millis(30));
+        let lap = setting.choose(Duration::from_millis(12), Duration::from_millis(30));
         let mut load = Load { messages: FIRST_LAP_MESSAGES, window: shape.window, bytes };
         for _ in 0..2 {
             let Lap { elapsed_ns, .. } = cluster.run(&load)?;
