@@ -137,23 +137,33 @@ impl Collecting {
         }
     }
 
-    fn take(&mut self, index: DeliveryIndex) -> Next {
-        if let Some(journaled) = self.journaled.remove(&index) {
-            return Next::Journaled(journaled);
+    /// What stands at `index`, behind deliveries of `life`. Of several lives the last one's counts, and lives never go back along a history: what an
+    /// earlier life put there was given up by the later one, even if its place is still remembered.
+    fn take(&mut self, index: DeliveryIndex, life: Generation) -> Next {
+        let placed = self.placed(index, life).copied();
+        let later = |recorded: &Journaled| {
+            recorded.life >= life && placed.is_none_or(|(place, ..)| place.life.0 <= recorded.life.0)
+        };
+        if self.journaled.get(&index).is_some_and(later) {
+            return self.journaled.remove(&index).map_or(Next::None, Next::Journaled);
         }
-        if let Some(input) = self.inputs.remove(&index) {
-            return Next::Input(input);
+        if self.inputs.get(&index).is_some_and(later) {
+            return self.inputs.remove(&index).map_or(Next::None, Next::Input);
         }
-        let Some(&(place, from, ssn)) = self.places.get(&index) else { return Next::None };
+        let Some((place, from, ssn)) = placed else { return Next::None };
         match self.messages.remove(&(from, ssn)) {
             Some(arrived) => Next::Message(place, arrived),
             None => Next::None,
         }
     }
 
+    fn placed(&self, index: DeliveryIndex, life: Generation) -> Option<&(Place, NodeId, Ssn)> {
+        self.places.get(&index).filter(|(place, ..)| place.life.0 >= life.0)
+    }
+
     /// Whether the content of `index` may still come: its place is known, and its sender is recovering.
-    fn may_come(&self, index: DeliveryIndex) -> bool {
-        self.places.get(&index).is_some_and(|(_, from, _)| self.recovering.contains(from))
+    fn may_come(&self, index: DeliveryIndex, life: Generation) -> bool {
+        self.placed(index, life).is_some_and(|(_, from, _)| self.recovering.contains(from))
     }
 
     /// What is left once nothing placed can be replayed any more: messages to be delivered as new.
@@ -181,11 +191,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn go_on_collecting(&mut self, out: &mut Vec<Effect>) {
         while self.life == Life::Collecting {
             let next_index = self.history.tables.executed.next();
+            let life = self.history.tables.life;
             let Some(collecting) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut())
             else {
                 return;
             };
-            match collecting.take(next_index) {
+            match collecting.take(next_index, life) {
                 Next::Journaled(Journaled { lsn, end, life, prefix, delivery }) => {
                     self.replay_collected(lsn, end, life, &prefix, &delivery, out);
                 }
@@ -228,7 +239,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     self.replay_collected(lsn, end, life, &prefix, &delivery, out);
                 }
                 Next::None if !collecting.waiting_for.is_empty() => return,
-                Next::None if collecting.may_come(next_index) => return,
+                Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
                     if !self.void_what_is_behind_the_hole() {
                         // No free page: taken up again when one is written.
