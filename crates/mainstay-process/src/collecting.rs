@@ -338,7 +338,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(sessions) = &mut self.sessions {
             sessions.postponed.extend(collecting.without_places());
         }
-        self.retry_at_rest(out);
+        self.retry_postponed(out);
         self.answer_collectors(&collecting);
     }
 

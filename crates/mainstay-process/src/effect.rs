@@ -5,6 +5,7 @@ use crate::handler::Answer;
 use crate::port::PortIndex;
 use crate::record::rolled_back::RolledBack;
 use mainstay_channel::frame::FrameError;
+use mainstay_channel::hello::Declared;
 use mainstay_channel::refusal::Refusal;
 use mainstay_journal::effect::DiskEffect;
 use mainstay_recovery::logging::Malformed;
@@ -113,6 +114,25 @@ pub enum HangUp {
         /// This node's.
         ours: Policy,
     },
+}
+
+impl HangUp {
+    /// What the peer is told; nothing if it was the one who refused.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let declared = |policy: Option<Policy>| {
+            let [policy, failures_max] = policy.map_or([0; 2], Policy::code);
+            Declared { policy, failures_max }
+        };
+        match *self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Frame(error) => Some(error.into()),
+            Self::Control(_) => Some(Refusal::Unreadable),
+            Self::RefusedByPeer { .. } => None,
+            Self::Policies { peer, theirs, ours, .. } => {
+                Some(Refusal::Policies { node: peer, ours: declared(Some(ours)), theirs: declared(theirs) })
+            }
+        }
+    }
 }
 
 fn named(policy: Option<&Policy>) -> String {

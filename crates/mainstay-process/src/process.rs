@@ -127,7 +127,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Checkpoint(event) => self.checkpoint_event(event),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Drained => {
-                self.retry_at_rest(out);
+                self.retry_postponed(out);
                 self.drained();
             }
             Event::Tick => self.tick(out),

@@ -151,7 +151,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         links.channel.disconnected(peer);
         links.logging.disconnected(peer);
         let mut bytes = sessions.outgoing.remove(&peer).unwrap_or_default();
-        if let HangUp::Refused(refusal) = &why {
+        if let Some(refusal) = why.refusal() {
             let text = refusal.to_string();
             Frame::Refused { code: refusal.code(), text: &text }.put_with_length(&mut bytes);
         }
@@ -185,7 +185,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Frame::Control(body) => {
                 links.logging.control(peer, body, &mut sessions.wishes)?;
                 self.perform_wishes(out);
-                self.retry_postponed(out)?;
+                self.retry_postponed(out);
                 self.go_on_collecting(out);
             }
             Frame::Collected => {
@@ -326,29 +326,28 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// After news of a life that ended, or when more has become recoverable: what waited for it is looked at again.
-    fn retry_postponed(&mut self, out: &mut Vec<Effect>) -> Result<(), HangUp> {
-        let Some(sessions) = &mut self.sessions else { return Ok(()) };
-        if sessions.postponed.is_empty() {
-            return Ok(());
-        }
+    /// After news of a life that ended, and at the end of a round, when more may have become recoverable: what waited for it is looked
+    /// at again.
+    pub(crate) fn retry_postponed(&mut self, out: &mut Vec<Effect>) {
+        let Some(sessions) = &mut self.sessions else { return };
         let mut blocked: Vec<NodeId> = Vec::new();
         for arrived in std::mem::take(&mut sessions.postponed) {
             let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
-                break;
+                return;
             };
             let Arrived { from, origin, ref stamp, .. } = arrived;
-            if !blocked.contains(&from)
-                && links.logging.arrived(from, origin, stamp, &[], &mut sessions.wishes)?
-                    == Admission::Deliver
-            {
+            let deliver = !blocked.contains(&from)
+                && links
+                    .logging
+                    .arrived(from, origin, stamp, &[], &mut sessions.wishes)
+                    .is_ok_and(|admission| admission == Admission::Deliver);
+            if deliver {
                 self.deliver_message(arrived, out);
             } else {
                 blocked.push(from);
                 sessions.postponed.push_back(arrived);
             }
         }
-        Ok(())
     }
 
     /// A message was delivered: its sender is told once its record is safe, or a checkpoint covers it.
@@ -389,12 +388,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Whether a node keeps so much of this node's memory occupied that no new work may be accepted.
     pub(crate) fn is_pinned(&self) -> bool {
         self.history.links.as_ref().is_some_and(|links| !links.channel.may_accept())
-    }
-
-    /// [`Self::retry_postponed`] at the end of a round.
-    pub(crate) fn retry_at_rest(&mut self, out: &mut Vec<Effect>) {
-        // What was taken in once is never malformed the second time.
-        let _ = self.retry_postponed(out);
     }
 
     /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
