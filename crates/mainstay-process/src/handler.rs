@@ -92,6 +92,7 @@ pub struct Context<'a> {
     pub(crate) ports: &'a [crate::port::Port],
     pub(crate) delivery: DeliveryIndex,
     pub(crate) nodes: &'a [NodeId],
+    pub(crate) message_bytes_max: usize,
 }
 
 /// A request that is answered later: the delivery that took it.
@@ -177,14 +178,22 @@ impl Context<'_> {
     /// the logging policy promises. It leaves when the policy lets it.
     ///
     /// # Panics
-    /// When the cluster has no such node: a bug in the service, treated as any panic of the handler.
+    /// When the cluster has no such node, or the message is longer than a request's body and the links may be
+    /// ([`crate::config::Limits::body_bytes_max`], `message_bytes_max`): a bug in the service, treated as any panic of the handler.
     pub fn tell(&mut self, to: NodeId, body: impl Into<Vec<u8>>) {
         assert!(
             self.nodes.contains(&to),
             "the service tells {to}, which is not one of the other nodes: {:?}",
             self.nodes
         );
-        self.asked.messages.push((to, body.into()));
+        let body = body.into();
+        assert!(
+            body.len() <= self.message_bytes_max,
+            "the service tells {to} {} bytes; a message has at most {}",
+            body.len(),
+            self.message_bytes_max
+        );
+        self.asked.messages.push((to, body));
     }
 
     /// Asks for [`Handler::timer`] with `token` once `delay` has passed.
@@ -249,6 +258,7 @@ mod tests {
             ports: &ports,
             delivery: DeliveryIndex(1),
             nodes: &[],
+            message_bytes_max: 0,
         };
         assert!(context.try_send("mail", "two\nlines").is_ok());
         assert!(context.try_send("audit", "one line").is_ok());

@@ -93,6 +93,7 @@ impl<H: Handler> History<H> {
             ports: &config.ports,
             delivery: prefix.delivery,
             nodes: self.links.as_ref().map_or(&[], |links| &links.nodes),
+            message_bytes_max: self.links.as_ref().map_or(0, |links| links.message_bytes_max),
         };
         let handler = &mut self.handler;
         let tables = &mut self.tables;

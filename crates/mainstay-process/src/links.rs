@@ -3,16 +3,18 @@
 //! All of it is changed by deliveries in a first run as in a replay, so that a replay re-creates the volatile sender log (Johnson and
 //! Zwaenepoel 1987; Zhao 2014, section 2.3.2), and all of it is part of every checkpoint.
 
-use crate::config::Cluster;
+use crate::config::{Cluster, Config};
 use crate::handler::RequestId;
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
+use crate::recover::RecoverError;
 use mainstay_channel::channel::Channel;
 use mainstay_channel::hello::{Declared, Identity};
+use mainstay_channel::limits::Limits;
 use mainstay_journal::open::OpenReport;
 use mainstay_recovery::logging::{Logging, Malformed, Source};
 use mainstay_recovery::policy::Policy;
-use mainstay_recovery::protocol::{Unsuited, protocol_among};
+use mainstay_recovery::protocol::protocol_among;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, Ssn};
@@ -23,6 +25,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Links {
     pub(crate) nodes: Vec<NodeId>,
+    /// Bytes of a message's body, at most.
+    pub(crate) message_bytes_max: usize,
     pub(crate) policies: BTreeMap<NodeId, Policy>,
     pub(crate) channel: Channel,
     pub(crate) logging: Box<dyn Logging>,
@@ -43,29 +47,32 @@ pub enum LinksError {
     /// The protocol's bookkeeping.
     #[error(transparent)]
     Logging(#[from] Malformed),
-    /// The policy does not fit the cluster.
-    #[error(transparent)]
-    Policy(#[from] Unsuited),
 }
 
 impl Links {
     /// The share of a node whose last checkpoint says `saved` (empty: it has none), in the life that `report` opened.
     pub(crate) fn recover(
         cluster: &Cluster,
-        policy: Policy,
+        config: &Config,
         report: &OpenReport,
         saved: &[u8],
-    ) -> Result<Self, LinksError> {
+    ) -> Result<Self, RecoverError> {
+        let policy = config.policy;
         let nodes: Vec<NodeId> = cluster.others.keys().copied().collect();
         let incarnation = Incarnation(report.generation.0);
         let identity = Identity { cluster: cluster.id, node: cluster.me, store: report.store, incarnation };
         let [code, failures_max] = policy.code();
-        let channel = Channel::new(identity, Declared { policy: code, failures_max }, &nodes, cluster.links);
+        // A message is journaled by its receiver as a request is, and pages are checked for those.
+        let longest = u32::try_from(config.limits.body_bytes_max).unwrap_or(u32::MAX);
+        let message_bytes_max = cluster.links.message_bytes_max.min(longest);
+        let limits = Limits { message_bytes_max, ..cluster.links };
+        let channel = Channel::new(identity, Declared { policy: code, failures_max }, &nodes, limits);
         let among: Vec<(NodeId, Policy)> =
             cluster.others.iter().map(|(&node, &policy)| (node, policy)).collect();
         let logging = protocol_among(policy, cluster.me, &among)?;
         let mut links = Self {
             nodes,
+            message_bytes_max: message_bytes_max as usize,
             policies: cluster.others.clone(),
             channel,
             logging,

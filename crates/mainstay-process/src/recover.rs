@@ -31,6 +31,8 @@ use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::OpenReport;
 use mainstay_journal::reader::ReadError;
 use mainstay_journal::storage::{Storage, StorageError};
+use mainstay_recovery::policy::Policy;
+use mainstay_recovery::protocol::Unsuited;
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, OutputId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -238,11 +240,26 @@ pub enum RecoverError {
         /// Why.
         error: RestoreError,
     },
-    /// The checkpoint's share of the cluster is not one of this program's.
+    /// What the directory holds of the links to other nodes does not fit.
     #[error(
-        "the links in the checkpoint cannot be read: {0}. Nothing was changed. Start the version of this program that wrote it"
+        "the links to the other nodes cannot be taken up again: {0}. Nothing was changed. Start the node with the list of nodes, and the \
+         version of this program, that it ran with last"
     )]
     Links(#[from] LinksError),
+    /// The policies of the list of nodes do not go together.
+    #[error(
+        "the list of nodes cannot be used: {0}. Nothing was changed. Give all nodes a list whose policies go together"
+    )]
+    Unsuited(#[from] Unsuited),
+    /// A policy that needs other nodes, without any.
+    #[error(
+        "policy `{policy}` keeps copies at other nodes, and this process stands alone: no answer would ever leave. Nothing was changed. \
+         Log by `deferred` or `immediate`, or give it a list of nodes"
+    )]
+    StandsAlone {
+        /// The policy.
+        policy: Policy,
+    },
     /// The limits do not fit the journal.
     #[error(
         "a body of {body_bytes_max} bytes does not fit a page, which takes {fits}; lower the limit or make the journal with larger pages"
@@ -275,6 +292,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let fits = journal.record_bytes_max().saturating_sub(REQUEST_OVERHEAD_BYTES);
         if config.limits.body_bytes_max > fits {
             return Err(RecoverError::BodyLimit { body_bytes_max: config.limits.body_bytes_max, fits });
+        }
+        if config.cluster.is_none() && !matches!(config.policy, Policy::Immediate | Policy::Deferred) {
+            return Err(RecoverError::StandsAlone { policy: config.policy });
         }
         checkpoint::remove_partial(storage)?;
         let mut recovery = Recovery::default();
@@ -318,7 +338,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let links = config
             .cluster
             .as_ref()
-            .map(|cluster| Links::recover(cluster, config.policy, report, &saved_links))
+            .map(|cluster| Links::recover(cluster, &config, report, &saved_links))
             .transpose()?;
         let collecting = match &links {
             Some(links) if config.policy.collects() && !links.nodes.is_empty() => {

@@ -9,6 +9,7 @@ use mainstay_process::effect::{Effect, Reply};
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_process::handler::{Answer, Context, Handler, RequestId, RestoreError};
 use mainstay_process::record::rolled_back::RolledBack;
+use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClusterId, DeliveryIndex, NodeId, StoreId};
 use mainstay_types::level::Level;
@@ -27,7 +28,7 @@ struct Ring {
 impl Ring {
     fn fold(&mut self, text: &str) -> u64 {
         self.chain = self.chain.wrapping_mul(1_000_003)
-            ^ text.bytes().fold(0, |hash, byte| hash * 31 + u64::from(byte));
+            ^ text.bytes().fold(0, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
         self.folded.push(text.to_owned());
         self.chain
     }
@@ -363,6 +364,28 @@ fn a_request_goes_round_and_comes_back_under_every_policy() {
             run(policy, level, 1, 0);
         }
     }
+}
+
+#[test]
+fn a_policy_that_needs_other_nodes_is_refused_to_a_process_that_stands_alone() {
+    for policy in Policy::ALL {
+        let alone = Config { policy, ..support::config() };
+        let opened = support::World::open(MemoryStorage::default(), alone, support::Memo::default());
+        let refused = matches!(opened, Err(RecoverError::StandsAlone { policy: named }) if named == policy);
+        assert_eq!(refused, !matches!(policy, Policy::Immediate | Policy::Deferred), "{policy}");
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_a_failure_of_its_handler() {
+    let mut net = Net::new(Policy::Deferred, Level::Disk, 1);
+    net.settle();
+    // Within the limit as a request; the handler adds its own words to it.
+    let long = "x".repeat(510);
+    let machine = net.nodes.get_mut(&NodeId(1)).expect("it runs");
+    machine.step(support::request(0, key("long"), &long));
+    let abandoned = |effect: &Effect| matches!(effect, Effect::Abandon(why) if why.message.contains("a message has at most 512"));
+    assert!(machine.other.iter().any(abandoned), "{:?}", machine.other);
 }
 
 #[test]
