@@ -28,7 +28,7 @@ struct Ring {
 impl Ring {
     fn fold(&mut self, text: &str) -> u64 {
         self.chain = self.chain.wrapping_mul(1_000_003)
-            ^ text.bytes().fold(0, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
+            ^ text.bytes().fold(0_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
         self.folded.push(text.to_owned());
         self.chain
     }
