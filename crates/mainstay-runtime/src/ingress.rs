@@ -4,12 +4,14 @@
 //! leaves to hyper anyway, and nine paths need no router.
 
 mod identity;
+mod instance;
 mod refusal;
 mod report;
 
 use crate::driver::{NotTaken, Shared, Turn};
 use crate::inbox::Item;
 use crate::ingress::identity::identity_of;
+use crate::ingress::instance::Target;
 use crate::ingress::refusal::Refusal;
 use crate::mailbox::ReplyTo;
 use crate::replies::Said;
@@ -53,6 +55,7 @@ const MAINSTAY_LEVEL: HeaderName = HeaderName::from_static("mainstay-level");
 const MAINSTAY_REPLAYED: HeaderName = HeaderName::from_static("mainstay-replayed");
 const MAINSTAY_KEY_EXPIRES: HeaderName = HeaderName::from_static("mainstay-key-expires");
 const MAINSTAY_AS_OF: HeaderName = HeaderName::from_static("mainstay-as-of");
+const MAINSTAY_NODE: HeaderName = HeaderName::from_static("mainstay-node");
 const MAINSTAY_ERROR: HeaderName = HeaderName::from_static("mainstay-error");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -145,18 +148,20 @@ async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ing
 impl<H: Handler + Send + 'static> Ingress<H> {
     async fn answer(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         let path = request.uri().path();
+        let addressed = self.settings.addressed;
+        let Target { path, head } = Target::of(path, addressed)?;
         let allowed = match path {
             "/call" | "/query" | "/clients" | "/checkpoint" => Method::POST,
             "/health" | "/metrics" | "/outputs" => Method::GET,
             _ if output_to_resolve(path).is_some() => Method::POST,
-            _ => return Err(Refusal::NoSuchPath),
+            _ => return Err(Refusal::NoSuchPath { addressed }),
         };
         if request.method() != allowed {
             return Err(Refusal::MethodNotAllowed { allowed });
         }
         match path {
-            "/call" => self.call(request, seat).await,
-            "/query" => self.query(request, seat).await,
+            "/call" => self.call(request, head, seat).await,
+            "/query" => self.query(request, head, seat).await,
             "/clients" => self.register(seat).await,
             "/health" => report::health(&self.shared).await,
             "/metrics" => report::metrics(self).await,
@@ -166,10 +171,11 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    async fn call(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
+    async fn call(&self, request: Request<Incoming>, instance: Vec<u8>, seat: &Seat) -> Answered {
         let (head, body) = request.into_parts();
         let identity = identity_of(&head.headers)?;
-        let body = self.read_body(body, self.body_bytes_max).await?;
+        let body = self.read_body(body, self.body_bytes_max.saturating_sub(instance.len())).await?;
+        let body = behind(instance, body);
         fit(&self.check_command, &body)?;
         let arrived = Instant::now();
         let said = self.ask(seat, |reply| Item::Call { reply, identity, body }).await;
@@ -190,11 +196,12 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    async fn query(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
+    async fn query(&self, request: Request<Incoming>, instance: Vec<u8>, seat: &Seat) -> Answered {
         let mut body = self.read_body(request.into_body(), self.body_bytes_max).await?;
         if body.is_empty() {
             body.extend_from_slice(b"null");
         }
+        let body = behind(instance, body);
         fit(&self.check_query, &body)?;
         match self.ask(seat, |reply| Item::Query { reply, body }).await? {
             Reply::Read { answer, as_of } => {
@@ -315,7 +322,18 @@ fn fit(check: &Check, body: &[u8]) -> Result<(), Refusal> {
     check(body).map_err(|unfit| match unfit {
         Unfit::Syntax { message } => Refusal::Json { message },
         Unfit::Content { message } => Refusal::Unfit { message },
+        Unfit::NoSuchType { hosted } => Refusal::NoSuchType { hosted },
+        Unfit::Elsewhere { node } => Refusal::OtherNode { node },
     })
+}
+
+/// A body behind the address of its instance, if there is one.
+fn behind(mut instance: Vec<u8>, body: Vec<u8>) -> Vec<u8> {
+    if instance.is_empty() {
+        return body;
+    }
+    instance.extend_from_slice(&body);
+    instance
 }
 
 /// The answer is shared with the table of duplicates only while that remembers it.

@@ -19,6 +19,7 @@ use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
 use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{Progress, RecoverError, Recovery, Start};
+use mainstay_types::id::NodeId;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -55,6 +56,16 @@ pub enum Unfit {
     Content {
         /// What the parser said.
         message: String,
+    },
+    /// It is addressed to an instance of a type that is not there.
+    NoSuchType {
+        /// Types that are.
+        hosted: Vec<&'static str>,
+    },
+    /// It is addressed to an instance of another node.
+    Elsewhere {
+        /// Which.
+        node: NodeId,
     },
 }
 

@@ -45,6 +45,9 @@ pub struct Ingress {
     pub head_timeout: Duration,
     /// How long a connection may take to send a request's body.
     pub body_timeout: Duration,
+    /// Whether calls and queries name an instance, `/call/TYPE/KEY`: then the handler, and the checks ahead of it, get `TYPE/KEY` and a line
+    /// break ahead of the body.
+    pub addressed: bool,
     /// Threads that serve connections; 0 is as many as there are cores, and two at least. While the handler runs on one of
     /// them, its other connections wait.
     pub threads: usize,
@@ -62,6 +65,7 @@ impl Default for Ingress {
             // As long as the body's: a body's timer that is due before all others would wake a thread for every request.
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            addressed: false,
             threads: 0,
         }
     }

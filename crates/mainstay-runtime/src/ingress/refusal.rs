@@ -2,12 +2,13 @@
 //! part of the contract (`docs/http.md`).
 
 use crate::driver::NotTaken;
-use crate::ingress::{JSON, MAINSTAY_ERROR, retry_after};
+use crate::ingress::{JSON, MAINSTAY_ERROR, MAINSTAY_NODE, retry_after};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use mainstay_process::effect::{Limit, Reply, Unavailable};
+use mainstay_types::id::NodeId;
 
 /// Why a request got no answer of the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +20,10 @@ pub(crate) enum Refusal {
     BrokenBody,
     BodyTimeout,
     BodyTooLarge { limit: usize },
-    NoSuchPath,
+    NoSuchPath { addressed: bool },
+    Address { problem: &'static str },
+    NoSuchType { hosted: Vec<&'static str> },
+    OtherNode { node: NodeId },
     NoSuchOutput,
     MethodNotAllowed { allowed: Method },
     StillRunning,
@@ -75,6 +79,9 @@ impl Refusal {
         response.headers_mut().insert(MAINSTAY_ERROR, HeaderValue::from_static(code));
         if let Some(seconds) = self.retry_after_seconds() {
             retry_after(&mut response, seconds);
+        }
+        if let Self::OtherNode { node } = self {
+            response.headers_mut().insert(MAINSTAY_NODE, HeaderValue::from(node.0));
         }
         if let Self::MethodNotAllowed { allowed } = self {
             let allowed = HeaderValue::from_str(allowed.as_str()).expect("a method is a token");
@@ -138,11 +145,28 @@ impl Refusal {
                 "body-too-large",
                 format!("The body is longer than {limit} bytes. {NOTHING_DONE}; send less at once."),
             ),
-            Self::NoSuchPath => (
+            Self::NoSuchPath { addressed } => {
+                let instance = if *addressed { "/TYPE/KEY" } else { "" };
+                let paths = format!(
+                    "/call{instance}, /query{instance}, /clients, /outputs, /health, /metrics, /checkpoint"
+                );
+                (404, "no-such-path", format!("There are {paths}. {NOTHING_DONE}."))
+            }
+            Self::Address { problem } => (
+                400,
+                "malformed-address",
+                format!("{problem}. {NOTHING_DONE}; correct the path and send again."),
+            ),
+            Self::NoSuchType { hosted } => (
                 404,
-                "no-such-path",
+                "no-such-type",
+                format!("There is no such type of instances; there are {hosted:?}. {NOTHING_DONE}."),
+            ),
+            Self::OtherNode { node } => (
+                421,
+                "other-node",
                 format!(
-                    "There are /call, /query, /clients, /outputs, /health, /metrics, /checkpoint. {NOTHING_DONE}."
+                    "This instance lives on {node}. {NOTHING_DONE}; send it there, with the same identity."
                 ),
             ),
             Self::NoSuchOutput => (

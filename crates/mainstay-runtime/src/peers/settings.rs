@@ -120,7 +120,10 @@ impl PeersSettings {
     }
 
     /// Checks what can be known without the network.
-    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+    ///
+    /// # Errors
+    /// [`SettingsError`].
+    pub fn check(&self) -> Result<(), SettingsError> {
         let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
         for PeerAddress { node, name, .. } in &self.nodes {
             if !numbers.insert(*node) {
