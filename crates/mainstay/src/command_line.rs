@@ -1,5 +1,7 @@
 //! The flags that every service has.
 
+pub mod node;
+
 use crate::exit;
 use crate::server::{RunError, Server};
 use crate::service::Service;
@@ -10,6 +12,7 @@ use mainstay_disk::record::RecordOptions;
 use mainstay_journal::geometry::{BLOCK_BYTES, PAGE_BYTES_MAX, PAGES_MAX};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -92,7 +95,7 @@ pub struct Flags {
 
 /// Adds to the help of [`Flags`] in `command` what `server` does without them.
 #[must_use]
-pub fn show_defaults<S: Service>(command: clap::Command, server: &Server<S>) -> clap::Command {
+pub fn show_defaults<S>(command: clap::Command, server: &Server<S>) -> clap::Command {
     let settings = server.settings();
     let (limits, geometry) = (&settings.process.limits, &settings.disk.journal.geometry);
     let defaults: [(&str, &dyn Display); 16] = [
@@ -124,13 +127,13 @@ pub fn show_defaults<S: Service>(command: clap::Command, server: &Server<S>) -> 
 impl Flags {
     /// A server with these settings.
     #[must_use]
-    pub fn apply<S: Service>(self, mut server: Server<S>) -> Server<S> {
+    pub fn apply<S>(self, mut server: Server<S>) -> Server<S> {
         let settings = server.settings_mut();
         if let Some(directory) = self.dir {
             settings.directory = directory;
         }
         set(&mut settings.ingress.listen, self.listen);
-        settings.disk.hint = format!("{} on {}", S::NAME, settings.ingress.listen);
+        settings.disk.hint = format!("{} on {}", settings.process.name, settings.ingress.listen);
         set(&mut settings.process.level, self.level);
         set(&mut settings.process.policy, self.logging);
         set(&mut settings.disk.backend, self.backend);
@@ -165,27 +168,43 @@ pub fn serve<S: Service>(make: impl Fn() -> S + Send + Sync + 'static) -> ExitCo
 
 /// [`serve`] with output ports and other settings that flags do not give.
 pub fn serve_with<S: Service>(server: Server<S>) -> ExitCode {
-    let command = show_defaults(Flags::command(), &server);
-    let command = command.name(S::NAME).about(about::<S>()).after_help(AFTER_HELP);
-    let flags = match command.try_get_matches().and_then(|matches| Flags::from_arg_matches(&matches)) {
-        Ok(flags) => flags,
-        Err(error) => {
+    let command = show_defaults(Flags::command(), &server).after_help(AFTER_HELP);
+    match parse::<Flags, S>(command, &server, std::env::args_os()) {
+        Ok(flags) => {
+            log_to_standard_error();
+            run(flags.apply(server))
+        }
+        Err(code) => code,
+    }
+}
+
+/// The flags given, or the exit code after what was asked for, or what is wrong, was said.
+fn parse<F: FromArgMatches, S>(
+    command: clap::Command,
+    server: &Server<S>,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<F, ExitCode> {
+    let process = &server.settings().process;
+    let about =
+        format!("Service {} version {}: survives kill -9 at any moment", process.name, process.version);
+    let command = command.name(process.name.clone()).about(about);
+    command.try_get_matches_from(arguments).and_then(|matches| F::from_arg_matches(&matches)).map_err(
+        |error| {
             // Nothing more can be said when standard error is closed.
             let _ = error.print();
             let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return ExitCode::from(if asked_for { exit::OK } else { exit::USAGE });
-        }
-    };
-    log_to_standard_error();
-    run(flags.apply(server))
+            ExitCode::from(if asked_for { exit::OK } else { exit::USAGE })
+        },
+    )
 }
 
 /// Runs a server and says on standard error why it ended, if not by a clean stop.
-pub fn run<S: Service>(server: Server<S>) -> ExitCode {
+pub fn run<S>(server: Server<S>) -> ExitCode {
+    let name = server.settings().process.name.clone();
     match server.run() {
         Ok(()) => ExitCode::from(exit::OK),
         Err(error) => {
-            eprintln!("{}: {}", S::NAME, whole(&error));
+            eprintln!("{name}: {}", whole(&error));
             ExitCode::from(error.exit_code())
         }
     }
@@ -206,10 +225,6 @@ Examples:
   Health:     curl http://127.0.0.1:7070/health
 
 Exit codes: 0 stopped cleanly, 1 ended otherwise, 2 wrong flags, 3 directory, address or disk cannot be used.";
-
-fn about<S: Service>() -> String {
-    format!("Service {} version {}: survives kill -9 at any moment", S::NAME, S::VERSION)
-}
 
 /// An error with its causes, each once.
 fn whole(error: &RunError) -> String {

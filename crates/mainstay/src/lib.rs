@@ -39,13 +39,17 @@
 //! }
 //! ```
 //!
+//! Services that talk to each other, over several nodes, are [`instance`]s.
+//!
 //! The handler must be deterministic: after a crash it is run again over what was recorded, and must do the same again. Time
 //! and randomness come from [`Context`]; maps that are walked must be ordered (`BTreeMap`).
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod command_line;
 pub mod exit;
+pub mod instance;
 pub mod refusal;
 pub mod server;
 pub mod service;

@@ -1,5 +1,6 @@
 //! A service with its settings, to be run by a program of one's own; [`crate::serve`] is the short way.
 
+use crate::cluster::{Cluster, ClusterError};
 use crate::exit;
 use crate::service::Service;
 use crate::typed::{Typed, check};
@@ -15,18 +16,25 @@ use mainstay_runtime::service::{self, EndError, StartError, Started};
 use mainstay_runtime::settings::{Ingress, Settings};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use mainstay_runtime::service::Running;
 
-/// A service with its settings. Every setting has a default; see each method.
+/// A service with its settings. Every setting has a default; see each method. `S` is what is served: a [`Service`], or the instances of a
+/// [`crate::instance::Node`].
 pub struct Server<S> {
-    make: Box<dyn Fn() -> S + Send + Sync>,
+    start: Box<Start>,
     settings: Settings,
+    cluster: Option<Cluster>,
     port_file: Option<PathBuf>,
+    of: PhantomData<fn() -> S>,
 }
+
+/// Starts what is served.
+type Start = dyn FnOnce(Settings) -> Result<Running, RunError> + Send + Sync;
 
 /// A running service ended, or did not start.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +42,9 @@ pub enum RunError {
     /// It did not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// It did not start: its cluster cannot be.
+    #[error("the list of nodes cannot be used: {0}")]
+    Cluster(#[from] ClusterError),
     /// It started, and did not end by a clean stop.
     #[error(transparent)]
     End(#[from] EndError),
@@ -55,11 +66,12 @@ impl RunError {
             Self::Start(StartError::Recover(why)) if matches!(**why, RecoverError::BodyLimit { .. }) => {
                 exit::USAGE
             }
+            Self::Cluster(ClusterError::Settings(_) | ClusterError::PlacedNowhere { .. }) => exit::USAGE,
             Self::Start(StartError::Open(OpenDiskError::Journal { .. }) | StartError::Recover(_)) => {
                 exit::FAILED
             }
             Self::End(_) => exit::FAILED,
-            Self::Start(_) | Self::PortFile { .. } => exit::ENVIRONMENT,
+            Self::Start(_) | Self::Cluster(_) | Self::PortFile { .. } => exit::ENVIRONMENT,
         }
     }
 }
@@ -69,9 +81,26 @@ impl<S: Service> Server<S> {
     /// `make` gives the state of a service that has not handled anything yet.
     #[must_use]
     pub fn new(make: impl Fn() -> S + Send + Sync + 'static) -> Self {
+        Self::hosting(S::NAME.to_owned(), S::VERSION, |settings| {
+            let make = Box::new(move || Typed(make()));
+            let (check_command, check_query) = (check::<S::Command>(), check::<S::Query>());
+            Ok(service::start(settings, service::Service { make, check_command, check_query })?)
+        })
+    }
+}
+
+impl<S> Server<S> {
+    /// Default settings for what `start` starts.
+    pub(crate) fn hosting(
+        name: String,
+        version: u32,
+        start: impl FnOnce(Settings) -> Result<Running, RunError> + Send + Sync + 'static,
+    ) -> Self {
+        let disk = Options { create_directory: true, hint: name.clone(), ..Options::default() };
+        let directory = PathBuf::from(format!("{name}.mainstay"));
         let process = Config {
-            name: S::NAME.to_owned(),
-            version: S::VERSION,
+            name,
+            version,
             level: Level::default(),
             policy: Policy::default(),
             ports: Vec::new(),
@@ -80,9 +109,8 @@ impl<S: Service> Server<S> {
             cluster: None,
             rules: Rules::KEPT,
         };
-        let disk = Options { create_directory: true, hint: S::NAME.to_owned(), ..Options::default() };
         let settings = Settings {
-            directory: PathBuf::from(format!("{}.mainstay", S::NAME)),
+            directory,
             disk,
             process,
             peers: None,
@@ -92,7 +120,7 @@ impl<S: Service> Server<S> {
             stop_timeout: Duration::from_secs(30),
             signals: false,
         };
-        Self { make: Box::new(make), settings, port_file: None }
+        Self { start: Box::new(start), settings, cluster: None, port_file: None, of: PhantomData }
     }
 
     /// The directory of the journal; made if it does not exist.
@@ -180,7 +208,16 @@ impl<S: Service> Server<S> {
         self
     }
 
-    /// All settings as they are now.
+    /// The directories of several nodes may lie side by side: the default one is this node's own.
+    pub(crate) fn set_cluster(&mut self, cluster: Cluster) {
+        let name = &self.settings.process.name;
+        if self.settings.directory == Path::new(&format!("{name}.mainstay")) {
+            self.settings.directory = PathBuf::from(format!("{name}-n{}.mainstay", cluster.me().0));
+        }
+        self.cluster = Some(cluster);
+    }
+
+    /// All settings as they are now; those of a cluster are made of them at the start.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -195,16 +232,11 @@ impl<S: Service> Server<S> {
     ///
     /// # Errors
     /// [`RunError`]; nothing acknowledged is lost.
-    pub fn start(self) -> Result<Running, RunError> {
-        let service = service::Service {
-            make: Box::new({
-                let make = self.make;
-                move || Typed(make())
-            }),
-            check_command: check::<S::Command>(),
-            check_query: check::<S::Query>(),
-        };
-        let running = service::start(self.settings, service)?;
+    pub fn start(mut self) -> Result<Running, RunError> {
+        if let Some(cluster) = &self.cluster {
+            cluster.apply(&mut self.settings)?;
+        }
+        let running = (self.start)(self.settings)?;
         if let Some(path) = self.port_file {
             let written = write_whole(&path, &format!("{}\n", running.address().port()));
             written.map_err(|source| RunError::PortFile { path, source })?;
@@ -218,9 +250,13 @@ impl<S: Service> Server<S> {
     /// [`RunError`]; nothing acknowledged is lost.
     pub fn run(mut self) -> Result<(), RunError> {
         self.settings.signals = true;
-        let (level, directory) = (self.settings.process.level, self.settings.directory.clone());
+        let of = (
+            self.settings.process.name.clone(),
+            self.settings.process.level,
+            self.settings.directory.clone(),
+        );
         let running = self.start()?;
-        eprintln!("{}", welcome::<S>(running.started(), level, &directory));
+        eprintln!("{}", welcome(running.started(), &of.0, of.1, &of.2));
         Ok(running.wait()?)
     }
 }
@@ -232,10 +268,10 @@ pub fn handler<S: Service>(service: S) -> impl Handler + Send + 'static {
 }
 
 /// The line that a service says at its start.
-fn welcome<S: Service>(started: &Started, level: Level, directory: &Path) -> String {
+fn welcome(started: &Started, name: &str, level: Level, directory: &Path) -> String {
     let Started { address, journal, recovery, duration, .. } = started;
     let mut line =
-        format!("{} listens on http://{address}, directory {}, level {level}", S::NAME, directory.display());
+        format!("{name} listens on http://{address}, directory {}, level {level}", directory.display());
     let ms = duration.as_secs_f64() * 1e3;
     if journal.created {
         line += &format!("; new directory, ready in {ms:.0} ms");

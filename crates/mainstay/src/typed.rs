@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io::{self, Write};
 
 /// Bytes of state that are collected before they are hashed and written.
-const SAVE_BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const SAVE_BUFFER_BYTES: usize = 64 << 10;
 
 /// A service as a handler of bytes.
 pub(crate) struct Typed<S>(pub(crate) S);
@@ -20,10 +20,7 @@ impl<S: Service> Handler for Typed<S> {
         Some(match serde_json::from_slice(body) {
             Ok(command) => answer(&self.0.handle(command, context)),
             // Checked before it was logged: only another version of the service, with another command, comes here.
-            Err(error) => of_refusal(&Refusal::status(
-                422,
-                format!("the recorded command is none of this version: {error}"),
-            )),
+            Err(error) => of_another_version(&error),
         })
     }
 
@@ -60,7 +57,7 @@ impl<S: Service> Handler for Typed<S> {
     }
 }
 
-fn answer<T: Serialize>(handled: &Result<T, Refusal>) -> Answer {
+pub(crate) fn answer<T: Serialize>(handled: &Result<T, Refusal>) -> Answer {
     match handled {
         Ok(value) => {
             let body = serde_json::to_vec(value).expect("the service's own answer can be written as JSON");
@@ -70,8 +67,12 @@ fn answer<T: Serialize>(handled: &Result<T, Refusal>) -> Answer {
     }
 }
 
-fn of_refusal(refusal: &Refusal) -> Answer {
+pub(crate) fn of_refusal(refusal: &Refusal) -> Answer {
     Answer { status: refusal.status, body: refusal.body.clone() }
+}
+
+pub(crate) fn of_another_version(error: &serde_json::Error) -> Answer {
+    of_refusal(&Refusal::status(422, format!("the recorded command is none of this version: {error}")))
 }
 
 /// Whether a body is a `T`.

@@ -1,0 +1,113 @@
+//! Services that talk: orders ask the stocks of their articles, over as many nodes as there are.
+//!
+//! ```text
+//! cargo run --release -p mainstay --example shop
+//! curl -d 10 http://127.0.0.1:7070/call/stock/apple
+//! curl -H 'Idempotency-Key: k1' -d '{"apple": 2}' http://127.0.0.1:7070/call/order/1
+//! ```
+
+use mainstay::Refusal;
+use mainstay::instance::{Caller, Context, Instance, Node, Reply};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How many of each article.
+type Articles = BTreeMap<String, u32>;
+
+/// An order, by its number: asks for each article where that is, and is answered when all have said what they gave.
+#[derive(Default, Serialize, Deserialize)]
+struct Order {
+    caller: Option<Caller<Articles>>,
+    asked: usize,
+    given: Articles,
+}
+
+/// What a stock tells an order.
+#[derive(Serialize, Deserialize)]
+struct Given {
+    article: String,
+    count: u32,
+}
+
+impl Instance for Order {
+    const TYPE: &'static str = "order";
+    type Command = Articles;
+    type Answer = Articles;
+    type Message = Given;
+    type Query = ();
+    type View = Articles;
+
+    fn handle(
+        &mut self,
+        articles: Articles,
+        context: &mut Context<'_, Self>,
+    ) -> Result<Reply<Articles>, Refusal> {
+        if self.caller.is_some() || articles.is_empty() {
+            return Err("an order is placed once, and for something".into());
+        }
+        self.caller = Some(context.caller());
+        self.asked = articles.len();
+        for (article, count) in articles {
+            context.tell::<Stock>(&article, &Ask { order: context.key().to_owned(), count });
+        }
+        Ok(Reply::Later)
+    }
+
+    fn message(&mut self, given: Given, context: &mut Context<'_, Self>) {
+        self.given.insert(given.article, given.count);
+        if let Some(caller) = self.caller
+            && self.given.len() == self.asked
+        {
+            context.answer(caller, Ok(self.given.clone()));
+        }
+    }
+
+    fn query(&self, (): ()) -> Result<Articles, Refusal> {
+        Ok(self.given.clone())
+    }
+}
+
+/// The stock of an article, by its name: gives what it has.
+#[derive(Default, Serialize, Deserialize)]
+struct Stock {
+    count: u32,
+}
+
+/// What an order tells a stock.
+#[derive(Serialize, Deserialize)]
+struct Ask {
+    order: String,
+    count: u32,
+}
+
+impl Instance for Stock {
+    const TYPE: &'static str = "stock";
+    type Command = u32;
+    type Answer = u32;
+    type Message = Ask;
+    type Query = ();
+    type View = u32;
+
+    fn handle(&mut self, delivered: u32, _: &mut Context<'_, Self>) -> Result<Reply<u32>, Refusal> {
+        self.count = self.count.checked_add(delivered).ok_or("there is no room for so many")?;
+        Ok(Reply::Now(self.count))
+    }
+
+    fn message(&mut self, ask: Ask, context: &mut Context<'_, Self>) {
+        let count = ask.count.min(self.count);
+        self.count -= count;
+        context.tell::<Order>(&ask.order, &Given { article: context.key().to_owned(), count });
+    }
+
+    fn query(&self, (): ()) -> Result<u32, Refusal> {
+        Ok(self.count)
+    }
+}
+
+pub(crate) fn shop() -> Node {
+    Node::named("shop").host::<Order>().host::<Stock>()
+}
+
+fn main() -> std::process::ExitCode {
+    shop().serve()
+}

@@ -1,0 +1,158 @@
+//! The flags that a node has besides those of every service: which node it is, and of which cluster.
+
+use crate::cluster::Cluster;
+use crate::command_line::{self, Flags, log_to_standard_error, run, show_defaults};
+use crate::instance::Node;
+use crate::server::Server;
+use clap::{CommandFactory, Parser};
+use mainstay_recovery::policy::Policy;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+/// Flags of a node. What is not given stays as the server has it.
+#[derive(Clone, Debug, Parser)]
+#[command(disable_help_subcommand = true, next_help_heading = "Cluster")]
+pub struct NodeFlags {
+    /// Those of every service.
+    #[command(flatten)]
+    pub service: Flags,
+    /// Which node of --nodes this one is; its default directory has the number in its name
+    #[arg(long, value_name = "NUMBER", env = "MAINSTAY_NODE", requires = "nodes")]
+    pub node: Option<u32>,
+    /// All nodes, the same list on each: NUMBER=HOST:PORT, or NUMBER=HOST:PORT/POLICY for one that has a policy of its own
+    #[arg(long, value_name = "LIST", env = "MAINSTAY_NODES", value_delimiter = ',', requires = "node")]
+    pub nodes: Vec<Listed>,
+    /// Where to listen for the other nodes [default: the address in --nodes]
+    #[arg(long, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node")]
+    pub node_listen: Option<SocketAddr>,
+    /// The cluster's name: nodes of another one are refused [default: the program's name]
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
+    pub cluster: Option<String>,
+    /// How crashes are survived: immediate, deferred, sender-based, hybrid, causal, optimistic
+    #[arg(long, value_name = "POLICY", env = "MAINSTAY_POLICY", conflicts_with = "logging")]
+    pub policy: Option<Policy>,
+    /// TLS between nodes, with ca.pem, nNUMBER.pem and nNUMBER.key of this directory, as `mainstay cert` makes them [default: plain text, on
+    /// loopback only]
+    #[arg(long, value_name = "DIRECTORY", env = "MAINSTAY_TLS", requires = "node")]
+    pub tls: Option<PathBuf>,
+}
+
+/// An entry of the list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub number: u32,
+    /// Where the others reach it: `host:port`.
+    pub address: String,
+    /// Its policy, if it has one of its own.
+    pub policy: Option<Policy>,
+}
+
+impl FromStr for Listed {
+    type Err = String;
+
+    fn from_str(given: &str) -> Result<Self, String> {
+        let form = || format!("`{given}` is no NUMBER=HOST:PORT or NUMBER=HOST:PORT/POLICY");
+        let (number, rest) = given.trim().split_once('=').ok_or_else(form)?;
+        let (address, policy) = match rest.split_once('/') {
+            Some((address, policy)) => (address, Some(policy.parse().map_err(|error| format!("{error}"))?)),
+            None => (rest, None),
+        };
+        let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        match (number.parse(), port) {
+            (Ok(number), Some((host, 1..))) if !host.is_empty() => {
+                Ok(Self { number, address: address.to_owned(), policy })
+            }
+            _ => Err(form()),
+        }
+    }
+}
+
+impl NodeFlags {
+    /// A server with these settings.
+    #[must_use]
+    pub fn apply(self, mut server: Server<Node>) -> Server<Node> {
+        if let Some(policy) = self.policy {
+            server = server.logging(policy);
+        }
+        if let Some(me) = self.node {
+            let cluster = self.nodes.into_iter().fold(Cluster::new(me), |cluster, listed| {
+                let Listed { number, address, policy } = listed;
+                match policy {
+                    Some(policy) => cluster.node_under(number, address, policy),
+                    None => cluster.node(number, address),
+                }
+            });
+            let cluster = self.cluster.into_iter().fold(cluster, Cluster::named);
+            let cluster = self.node_listen.into_iter().fold(cluster, Cluster::listen);
+            server = server.cluster(self.tls.iter().fold(cluster, Cluster::tls_in));
+        }
+        self.service.apply(server)
+    }
+}
+
+/// Runs a node as a program; the first argument is its name.
+pub(crate) fn serve(server: Server<Node>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let policy = server.settings().process.policy;
+    let command = show_defaults(NodeFlags::command(), &server)
+        .mut_arg("logging", |arg| arg.hide(true))
+        .mut_arg("policy", |arg| {
+            let help = format!("{} [default: {policy}]", arg.get_help().cloned().unwrap_or_default());
+            arg.help(help)
+        })
+        .after_help(AFTER_HELP);
+    match command_line::parse::<NodeFlags, Node>(command, &server, arguments) {
+        Ok(flags) => {
+            log_to_standard_error();
+            run(flags.apply(server))
+        }
+        Err(code) => code,
+    }
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  Two nodes on one machine:
+    ... --node 1 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7070
+    ... --node 2 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7072
+  Call an instance; 421 and the header Mainstay-Node name the node that has it:
+    curl -H 'Idempotency-Key: order-1' -d '{...}' http://127.0.0.1:7070/call/TYPE/KEY
+  Read:       curl -X POST http://127.0.0.1:7070/query/TYPE/KEY
+  Health:     curl http://127.0.0.1:7070/health
+
+Exit codes: 0 stopped cleanly, 1 ended otherwise, 2 wrong flags or list of nodes, 3 directory, address, disk or certificate cannot be used.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_list_is_a_number_an_address_and_perhaps_a_policy() {
+        let listed = |given: &str| given.parse::<Listed>();
+        let entry =
+            |number, address: &str, policy| Ok(Listed { number, address: address.to_owned(), policy });
+        assert_eq!(listed("1=127.0.0.1:7171"), entry(1, "127.0.0.1:7171", None));
+        assert_eq!(listed(" 2=[::1]:7172"), entry(2, "[::1]:7172", None));
+        assert_eq!(listed("3=host:1/causal:2"), entry(3, "host:1", Some(Policy::Causal { f: 2 })));
+        for no in ["", "1", "1=", "x=a:1", "1=a", "1=:7", "1=a:0", "1=a:70000", "1=a:1/eager", "-1=a:1"] {
+            assert!(listed(no).is_err(), "{no}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_a_list_and_a_list_without_a_node_are_refused() {
+        let given = |flags: &[&str]| NodeFlags::try_parse_from([&["shop"], flags].concat());
+        assert!(given(&["--node", "1"]).is_err());
+        assert!(given(&["--nodes", "1=127.0.0.1:7171"]).is_err());
+        assert!(given(&["--tls", "certificates"]).is_err());
+        assert!(given(&["--policy", "deferred", "--logging", "deferred"]).is_err());
+        let flags =
+            given(&["--node", "1", "--nodes", "1=127.0.0.1:7171,2=127.0.0.1:7172", "--policy", "hybrid"]);
+        let server = flags.expect("these are flags").apply(Node::named("shop").server());
+        assert_eq!(server.settings().process.policy, Policy::Hybrid);
+        assert_eq!(server.settings().directory, PathBuf::from("shop-n1.mainstay"));
+    }
+}

@@ -1,0 +1,241 @@
+//! A node's instances as one handler of bytes: one history, in which what instances of the node tell each other belongs to the delivery
+//! that it follows from.
+
+use crate::instance::address::Address;
+use crate::instance::context::{Ask, Delivering};
+use crate::instance::envelope::{Envelope, Told};
+use crate::instance::hosted::{Hosted, What};
+use crate::instance::node::HostedType;
+use crate::instance::placement::{PlacedBy, Placement};
+use crate::typed::SAVE_BUFFER_BYTES;
+use mainstay_process::handler::{Answer, Context, Handler, Outcome, RequestId, RestoreError};
+use mainstay_types::id::{NodeId, OutputId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+#[cfg(test)]
+mod tests;
+
+/// Messages within a node that may follow from one delivery: more are taken for instances that tell each other for ever.
+const MESSAGES_PER_DELIVERY_MAX: usize = 100_000;
+
+/// What a node knows before anything has happened.
+pub(crate) struct Facts {
+    pub(crate) me: NodeId,
+    /// All nodes, ascending.
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) placements: BTreeMap<&'static str, Placement>,
+    /// The longest message, in bytes.
+    pub(crate) message_bytes_max: usize,
+}
+
+impl Facts {
+    /// Where an instance lives; `None` if no type has that name.
+    pub(crate) fn node_of(&self, address: &Address) -> Option<NodeId> {
+        Some(self.placements.get(address.type_name.as_str())?.node_of(address, &self.nodes))
+    }
+
+    pub(crate) fn type_names(&self) -> Vec<&'static str> {
+        self.placements.keys().copied().collect()
+    }
+
+    pub(crate) fn assert_fits(&self, bytes: &[u8], what: &dyn fmt::Display) {
+        let (length, limit) = (bytes.len(), self.message_bytes_max);
+        assert!(length <= limit, "{what} has {length} bytes; between nodes {limit} are taken");
+    }
+}
+
+/// What one delivery has led to so far.
+#[derive(Default)]
+pub(crate) struct Work {
+    /// The request that is being delivered.
+    pub(crate) request: Option<RequestId>,
+    /// Its answer, if an instance gave it by [`super::Context::answer`].
+    pub(crate) answer: Option<Answer>,
+    told: VecDeque<Told>,
+    told_count: usize,
+}
+
+impl Work {
+    pub(crate) fn tell_here(&mut self, told: Told) {
+        self.told_count += 1;
+        assert!(
+            self.told_count <= MESSAGES_PER_DELIVERY_MAX,
+            "more than {MESSAGES_PER_DELIVERY_MAX} messages within the node follow from one delivery, the last from {} to {}",
+            told.from,
+            told.to
+        );
+        self.told.push_back(told);
+    }
+}
+
+/// Whose timers and outputs there are. Part of the state.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Book {
+    next_timer: u64,
+    /// By the process's token: the instance, and its own.
+    timers: BTreeMap<u64, (Address, u64)>,
+    timers_of: BTreeMap<Address, BTreeSet<u64>>,
+    outputs: BTreeMap<OutputId, Address>,
+}
+
+impl Book {
+    pub(crate) fn set(&mut self, of: &Address, token: u64) -> u64 {
+        self.next_timer += 1;
+        self.timers.insert(self.next_timer, (of.clone(), token));
+        self.timers_of.entry(of.clone()).or_default().insert(self.next_timer);
+        self.next_timer
+    }
+
+    /// Whose timer is due, if its instance has not ended since.
+    fn due(&mut self, timer: u64) -> Option<(Address, u64)> {
+        let (address, token) = self.timers.remove(&timer)?;
+        if let Some(of) = self.timers_of.get_mut(&address) {
+            of.remove(&timer);
+            if of.is_empty() {
+                self.timers_of.remove(&address);
+            }
+        }
+        Some((address, token))
+    }
+
+    pub(crate) fn sent(&mut self, output: OutputId, of: &Address) {
+        self.outputs.insert(output, of.clone());
+    }
+
+    pub(crate) fn ended(&mut self, instance: &Address) {
+        for timer in self.timers_of.remove(instance).unwrap_or_default() {
+            self.timers.remove(&timer);
+        }
+    }
+}
+
+/// What is saved ahead of the states.
+#[derive(Serialize, Deserialize)]
+struct Preface {
+    me: NodeId,
+    nodes: Vec<NodeId>,
+    book: Book,
+    types: Vec<(String, PlacedBy)>,
+}
+
+/// All instances of a node.
+pub(crate) struct NodeHandler {
+    facts: Arc<Facts>,
+    types: BTreeMap<&'static str, Box<dyn Hosted>>,
+    book: Book,
+}
+
+impl NodeHandler {
+    pub(crate) fn new(facts: Arc<Facts>, types: &[HostedType]) -> Self {
+        let types = types.iter().map(|hosted| (hosted.name, (hosted.make)())).collect();
+        Self { facts, types, book: Book::default() }
+    }
+
+    /// Delivers to one instance, and then whatever instances of this node tell each other because of it, in the order of telling.
+    fn run(&mut self, to: &Address, what: What<'_>, mut work: Work, ask: &mut dyn Ask) -> Option<Answer> {
+        let Self { facts, types, book } = self;
+        let facts: &Facts = facts;
+        let mut deliver = |to: &Address, what: What<'_>, work: &mut Work| {
+            let here = facts.node_of(to);
+            let hosted = types.get_mut(to.type_name.as_str());
+            let (Some(hosted), Some(node)) = (hosted, here) else {
+                panic!("{to} is of no type that this program hosts: {:?}", facts.type_names());
+            };
+            assert!(
+                node == facts.me,
+                "{to} lives on {node}, this is {}: nodes differ in their list of nodes or in how they place the type, or did before",
+                facts.me
+            );
+            hosted.deliver(to, what, Delivering { ask: &mut *ask, work, book: &mut *book, facts })
+        };
+        let answer = deliver(to, what, &mut work);
+        while let Some(told) = work.told.pop_front() {
+            deliver(&told.to, What::Message(&told.from, &told.message), &mut work);
+        }
+        answer.or(work.answer)
+    }
+}
+
+impl Handler for NodeHandler {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
+        let (to, command) = Address::take(body).expect("a request is logged behind its address");
+        let work = Work { request: Some(context.request()), ..Work::default() };
+        self.run(&to, What::Command(command), work, context)
+    }
+
+    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
+        match Envelope::from_bytes(body) {
+            Some(Envelope::Tell(Told { from, to, message })) => {
+                self.run(&to, What::Message(&from, &message), Work::default(), context);
+            }
+            Some(Envelope::Answer(request, answer)) => context.answer(request, answer),
+            None => panic!("{from} says what this version of the program does not understand"),
+        }
+    }
+
+    fn query(&self, body: &[u8]) -> Answer {
+        let (of, question) = Address::take(body).expect("a read comes behind its address");
+        let hosted = self.types.get(of.type_name.as_str()).expect("the type was looked for at the door");
+        hosted.query(&of.key, question)
+    }
+
+    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
+        if let Some((of, token)) = self.book.due(token) {
+            self.run(&of, What::Timer(token), Work::default(), context);
+        }
+    }
+
+    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
+        if let Some(of) = self.book.outputs.remove(&output) {
+            self.run(&of, What::Settled(output, outcome), Work::default(), context);
+        }
+    }
+
+    fn save(&self, into: &mut dyn Write) -> io::Result<()> {
+        let mut into = io::BufWriter::with_capacity(SAVE_BUFFER_BYTES, into);
+        let types: Vec<_> =
+            self.facts.placements.iter().map(|(&name, placement)| (name, placement.placed_by())).collect();
+        let preface = (self.facts.me, &self.facts.nodes, &self.book, types);
+        postcard::to_io(&preface, &mut into).map_err(io::Error::other)?;
+        for hosted in self.types.values() {
+            hosted.save(&mut into)?;
+        }
+        into.flush()
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let broken = |reason: String| RestoreError { reason };
+        let (preface, mut rest): (Preface, _) =
+            postcard::take_from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
+        if (preface.me, &preface.nodes) != (self.facts.me, &self.facts.nodes) {
+            return Err(broken(format!(
+                "its instances were placed by the list of nodes {:?}, of which this was {}; now the list is {:?} and this is {}, and \
+                 instances would be looked for where they are not. Start it with the list that it ran with",
+                preface.nodes, preface.me, self.facts.nodes, self.facts.me
+            )));
+        }
+        for (name, before) in preface.types {
+            let Some(hosted) = self.types.get_mut(name.as_str()) else {
+                return Err(broken(format!(
+                    "it has instances of type `{name}`, which this program does not host"
+                )));
+            };
+            let now = self.facts.placements[name.as_str()].placed_by();
+            rest = hosted.restore(rest)?;
+            if before != now && self.facts.nodes.len() > 1 {
+                return Err(broken(format!(
+                    "the instances of `{name}` were placed {before}, now they are {now}, and would be looked for where they are not"
+                )));
+            }
+        }
+        if !rest.is_empty() {
+            return Err(broken(format!("{} bytes are left over: a state has another type", rest.len())));
+        }
+        self.book = preface.book;
+        Ok(())
+    }
+}

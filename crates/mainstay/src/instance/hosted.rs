@@ -1,0 +1,133 @@
+//! All instances of one type on a node, with the type taken off.
+
+use crate::instance::address::Address;
+use crate::instance::context::{Arrived, Context, Delivering};
+use crate::instance::{Instance, Reply};
+use crate::refusal::Refusal;
+use crate::typed;
+use mainstay_process::handler::{Answer, Outcome, RestoreError};
+use mainstay_types::id::OutputId;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::marker::PhantomData;
+
+/// The instances of a type.
+pub(crate) trait Hosted: Send {
+    /// Hands something to an instance, which comes into being if need be; gives its answer if that is there already.
+    fn deliver<'a>(&mut self, to: &'a Address, what: What<'a>, delivering: Delivering<'a>) -> Option<Answer>;
+
+    /// Answers a read.
+    fn query(&self, key: &str, question: &[u8]) -> Answer;
+
+    /// Writes the states of all.
+    fn save(&self, into: &mut dyn Write) -> io::Result<()>;
+
+    /// Replaces all by those that [`Self::save`] wrote; gives what is behind them.
+    fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
+}
+
+/// What an instance is handed.
+#[derive(Clone, Copy)]
+pub(crate) enum What<'a> {
+    /// A command, JSON.
+    Command(&'a [u8]),
+    /// A message, JSON, and its sender.
+    Message(&'a Address, &'a [u8]),
+    /// A timer with this token.
+    Timer(u64),
+    /// The fate of an output.
+    Settled(OutputId, &'a Outcome),
+}
+
+/// The states of a type's instances, by key.
+pub(crate) struct Instances<I> {
+    states: BTreeMap<String, I>,
+}
+
+impl<I> Default for Instances<I> {
+    fn default() -> Self {
+        Self { states: BTreeMap::new() }
+    }
+}
+
+impl<I: Instance> Hosted for Instances<I> {
+    fn deliver<'a>(&mut self, to: &'a Address, what: What<'a>, delivering: Delivering<'a>) -> Option<Answer> {
+        let arrived = match what {
+            What::Command(_) => Arrived::Request,
+            What::Message(from, _) => Arrived::Message(from),
+            What::Timer(_) | What::Settled(..) => Arrived::Other,
+        };
+        let mut context =
+            Context { delivering, address: to, arrived, caller_taken: false, ended: false, of: PhantomData };
+        let state = match what {
+            What::Command(_) | What::Message(..) => self.states.entry(to.key.clone()).or_default(),
+            // Asked for by an instance that has ended since.
+            What::Timer(_) | What::Settled(..) => self.states.get_mut(&to.key)?,
+        };
+        let answer = match what {
+            What::Command(command) => handle(state, command, &mut context),
+            What::Message(from, message) => {
+                match serde_json::from_slice(message) {
+                    Ok(message) => state.message(message, &mut context),
+                    Err(error) => panic!("{to} is told by {from} what it does not take: {error}"),
+                }
+                None
+            }
+            What::Timer(token) => {
+                state.timer(token, &mut context);
+                None
+            }
+            What::Settled(output, outcome) => {
+                state.output_settled(output, outcome, &mut context);
+                None
+            }
+        };
+        let Context { delivering, ended, .. } = context;
+        if ended {
+            self.states.remove(&to.key);
+            delivering.book.ended(to);
+        }
+        answer
+    }
+
+    fn query(&self, key: &str, question: &[u8]) -> Answer {
+        let question = match serde_json::from_slice(question) {
+            Ok(question) => question,
+            Err(error) => return typed::of_refusal(&Refusal::new(error.to_string())),
+        };
+        match self.states.get(key) {
+            Some(state) => typed::answer(&state.query(question)),
+            None => typed::answer(&I::default().query(question)),
+        }
+    }
+
+    fn save(&self, into: &mut dyn Write) -> io::Result<()> {
+        postcard::to_io(&self.states, into).map(drop).map_err(io::Error::other)
+    }
+
+    fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError> {
+        let (states, rest) = postcard::take_from_bytes(bytes)
+            .map_err(|error| RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) })?;
+        self.states = states;
+        Ok(rest)
+    }
+}
+
+fn handle<I: Instance>(state: &mut I, command: &[u8], context: &mut Context<'_, I>) -> Option<Answer> {
+    let command = match serde_json::from_slice(command) {
+        Ok(command) => command,
+        Err(error) => return Some(typed::of_another_version(&error)),
+    };
+    match state.handle(command, context) {
+        Ok(Reply::Now(answer)) => Some(typed::answer(&Ok(answer))),
+        Ok(Reply::Later) => {
+            assert!(
+                context.caller_taken,
+                "{} answers later without having asked who waits (Context::caller): nobody could",
+                context.address
+            );
+            None
+        }
+        Err(refusal) => Some(typed::of_refusal(&refusal)),
+    }
+}

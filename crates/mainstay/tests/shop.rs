@@ -1,0 +1,239 @@
+//! The example `shop` on two nodes, each a process of its own, that are killed with -9 while orders are under way.
+
+mod support;
+
+#[allow(dead_code, reason = "its `main` is not run here")]
+#[path = "../examples/shop.rs"]
+mod shop;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{PATIENCE, Response, get, try_post, until};
+
+/// The flags of a child, one in each line.
+const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
+
+const ARTICLES: [&str; 4] = ["apple", "pear", "plum", "fig"];
+const DELIVERED: u64 = 100_000;
+
+#[test]
+#[ignore = "not a test: the node that other tests start and kill"]
+fn child() {
+    let Ok(flags) = std::env::var(FLAGS) else { return };
+    let ended = shop::shop().serve_from(["shop"].into_iter().chain(flags.lines()).map(Into::into));
+    // The test harness must not go on to say that a test has passed.
+    std::process::exit(i32::from(ended != std::process::ExitCode::SUCCESS));
+}
+
+/// Where the nodes of a test are.
+struct Shop {
+    folder: tempfile::TempDir,
+    policy: &'static str,
+    list: String,
+    http: Mutex<BTreeMap<u64, SocketAddr>>,
+}
+
+/// A node in a process of its own; killed when dropped.
+struct Served {
+    number: u64,
+    child: Child,
+    port_file: PathBuf,
+}
+
+impl Shop {
+    fn new(policy: &'static str) -> Self {
+        let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let list = format!("1={},2={}", addresses[0], addresses[1]);
+        Self { folder: tempfile::tempdir().unwrap(), policy, list, http: Mutex::default() }
+    }
+
+    fn spawn(&self, number: u64, list: &str, port_file: &Path) -> Child {
+        let directory = self.folder.path().join(format!("n{number}"));
+        let flags = [
+            ("--node", number.to_string()),
+            ("--nodes", list.to_owned()),
+            ("--policy", self.policy.to_owned()),
+            ("--listen", "127.0.0.1:0".to_owned()),
+            ("--dir", directory.display().to_string()),
+            ("--port-file", port_file.display().to_string()),
+            ("--page-bytes", "65536".to_owned()),
+            ("--body-bytes-max", "16384".to_owned()),
+            ("--checkpoint-bytes", "100000".to_owned()),
+        ];
+        let flags: Vec<_> = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+        let mut program = Command::new(std::env::current_exe().unwrap());
+        program.args(["child", "--exact", "--ignored", "--nocapture"]).env(FLAGS, flags.join("\n"));
+        program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Starts a node, and waits until it takes requests again.
+    fn serve(&self, number: u64) -> Served {
+        let port_file = self.folder.path().join(format!("n{number}.port"));
+        let _ = std::fs::remove_file(&port_file);
+        let child = self.spawn(number, &self.list, &port_file);
+        let mut served = Served { number, child, port_file };
+        let address = served.address();
+        self.http.lock().unwrap().insert(number, address);
+        served
+    }
+
+    fn wait_until_ready(&self, number: u64) {
+        let address = self.http.lock().unwrap()[&number];
+        until("the node is ready", || get(address, "/health").status == 200);
+    }
+
+    /// Sends a request to the node that has the instance, over and over, until there is an answer of its handler.
+    fn post(&self, path: &str, key: Option<&str>, body: &str) -> Response {
+        let begun = Instant::now();
+        let headers: Vec<_> = key.iter().map(|key| ("Idempotency-Key", *key)).collect();
+        let mut node = 1;
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "{path}: no answer");
+            let address = self.http.lock().unwrap()[&node];
+            match try_post(address, path, &headers, body.as_bytes()) {
+                Ok(response) if response.status == 421 => {
+                    node = response.header("mainstay-node").expect("it is named").parse().unwrap();
+                }
+                Ok(response) if response.status == 200 => return response,
+                Ok(response) => assert!(matches!(response.status, 409 | 503), "{path}: {response:?}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    fn order(&self, number: u64) -> Response {
+        let wanted: BTreeMap<_, _> = ARTICLES.iter().map(|article| (*article, 1)).collect();
+        let body = serde_json::to_string(&wanted).unwrap();
+        self.post(&format!("/call/order/{number}"), Some(&format!("order-{number}")), &body)
+    }
+}
+
+impl Served {
+    fn address(&mut self) -> SocketAddr {
+        let begun = Instant::now();
+        loop {
+            if let Ok(port) = std::fs::read_to_string(&self.port_file) {
+                return SocketAddr::from((Ipv4Addr::LOCALHOST, port.trim().parse().unwrap()));
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "node {} ended with {ended:?} before it listened", self.number);
+            assert!(begun.elapsed() < PATIENCE, "node {} does not come up", self.number);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn kill(mut self) -> u64 {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.number
+    }
+
+    /// Asks for a clean stop and returns the exit code.
+    fn terminate(mut self) -> Option<i32> {
+        // SAFETY: the child has not been waited for, so that its number is its own.
+        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Every order asks all stocks, so that each goes over both nodes and back. Nodes are killed in turn, one at a time.
+fn orders_survive_kills(policy: &'static str) {
+    const KILLS: usize = 4;
+    let shop = Shop::new(policy);
+    let mut nodes = [Some(shop.serve(1)), Some(shop.serve(2))];
+    for article in ARTICLES {
+        shop.post(&format!("/call/stock/{article}"), Some(article), &DELIVERED.to_string());
+    }
+    let (next, answered, over) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number > over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let given: BTreeMap<String, u64> = shop.order(number).json();
+                    assert_eq!(given.len(), ARTICLES.len(), "order {number}");
+                    assert!(given.values().all(|count| *count == 1), "order {number} was given {given:?}");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..KILLS {
+            let so_far = answered.load(Ordering::Relaxed);
+            until("some progress", || answered.load(Ordering::Relaxed) > so_far + 30);
+            let number = nodes[round % 2].take().expect("it runs").kill();
+            nodes[round % 2] = Some(shop.serve(number));
+            shop.wait_until_ready(number);
+        }
+        over.store(next.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+    let placed = over.load(Ordering::Relaxed);
+    assert_eq!(answered.load(Ordering::Relaxed), placed, "{policy}: every order was answered");
+    let again = shop.order(1);
+    assert_eq!(again.header("mainstay-replayed"), Some("true"), "{policy}: {again:?}");
+    let left = |article: &str| -> u64 { shop.post(&format!("/query/stock/{article}"), None, "").json() };
+    for article in ARTICLES {
+        assert_eq!(
+            left(article),
+            DELIVERED - placed,
+            "{policy}: {article} was given too often or too seldom"
+        );
+    }
+    // A clean stop and a start, and all is as it was; with another list of nodes it would be looked for elsewhere, and is refused.
+    for served in nodes.into_iter().flatten() {
+        assert_eq!(served.terminate(), Some(0), "{policy}: a clean stop");
+    }
+    let longer = format!("{},3=127.0.0.1:1", shop.list);
+    let mut refused = shop.spawn(1, &longer, &shop.folder.path().join("never.port"));
+    assert_eq!(refused.wait().unwrap().code(), Some(1), "{policy}: another list of nodes");
+    let _nodes = [shop.serve(1), shop.serve(2)];
+    for article in ARTICLES {
+        assert_eq!(left(article), DELIVERED - placed, "{policy}: {article}, after a clean stop");
+    }
+}
+
+#[test]
+fn orders_over_two_nodes_survive_kills_under_hybrid_logging() {
+    orders_survive_kills("hybrid");
+}
+
+#[test]
+fn orders_over_two_nodes_survive_kills_under_deferred_logging() {
+    orders_survive_kills("deferred");
+}
+
+#[test]
+fn what_is_no_instance_is_refused_by_name() {
+    let shop = Shop::new("deferred");
+    let _node = shop.serve(1);
+    let address = shop.http.lock().unwrap()[&1];
+    // Of so many instances some are here.
+    let here = (0..64)
+        .map(|number| format!("/call/stock/{number}"))
+        .find(|path| try_post(address, path, &[], b"1").unwrap().status == 200);
+    for (path, status, code) in [
+        ("/call", 404, "no-such-path"),
+        ("/call/order", 404, "no-such-path"),
+        ("/call/till/1", 404, "no-such-type"),
+        ("/call/order/%0a", 400, "malformed-address"),
+        (&here.expect("an instance of this node"), 400, "unfit-body"),
+    ] {
+        let response = try_post(address, path, &[], b"\"many\"").unwrap();
+        assert_eq!((response.status, response.header("mainstay-error")), (status, Some(code)), "{path}");
+    }
+}
