@@ -51,6 +51,10 @@ impl Tree {
                     }
                 } else if kind.is_file() && entry.metadata()?.len() <= FILE_BYTES_MAX {
                     let Some(name) = path.to_str() else { continue };
+                    // In a linked worktree it is a file, which names the repository's place.
+                    if name == ".git" {
+                        continue;
+                    }
                     if let Ok(text) = String::from_utf8(std::fs::read(root.join(&path))?) {
                         files.insert(name.to_owned(), text);
                     }
