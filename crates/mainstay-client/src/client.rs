@@ -5,6 +5,7 @@ use crate::attempt::{Attempts, Headers};
 use crate::error::{AddressError, CallError, RequestError};
 use crate::options::Options;
 use crate::thread::Thread;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ const KEY_BYTES_MAX: usize = 255;
 pub struct Client {
     attempts: Arc<Attempts>,
     place: Arc<Mutex<Place>>,
+    /// `/TYPE/KEY` of the instance that is called; empty for a service of one state.
+    instance: Arc<str>,
 }
 
 /// The number of the client at the service, and the next thread of it.
@@ -46,7 +49,16 @@ impl Client {
 
     fn at(address: &str, options: Options, number: Option<u64>) -> Result<Self, AddressError> {
         let attempts = Arc::new(Attempts::new(address, options)?);
-        Ok(Self { attempts, place: Arc::new(Mutex::new(Place { number, next_thread: 1 })) })
+        let place = Arc::new(Mutex::new(Place { number, next_thread: 1 }));
+        Ok(Self { attempts, place, instance: Arc::from("") })
+    }
+
+    /// The same client, of one instance at that node: calls, queries and threads go to it. A node that does not have the instance rejects them
+    /// ([`CallError::Rejected`], code `other-node`), and says which one has.
+    #[must_use]
+    pub fn instance(&self, type_name: &str, key: &str) -> Self {
+        let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+        Self { instance: Arc::from(format!("/{type_name}/{key}")), ..self.clone() }
     }
 
     /// The client's number; asks the service for one if it has none yet.
@@ -78,7 +90,7 @@ impl Client {
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = place.next_thread;
         place.next_thread += 1;
-        Ok(Thread::new(Arc::clone(&self.attempts), number, thread, 0))
+        Ok(Thread::new(Arc::clone(&self.attempts), self.path("/call"), number, thread, 0))
     }
 
     /// A thread that goes on where it was before a restart: `last_sequence` is that of the last request it may have
@@ -90,7 +102,7 @@ impl Client {
         let number = self.number()?;
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         place.next_thread = place.next_thread.max(thread + 1);
-        Ok(Thread::new(Arc::clone(&self.attempts), number, thread, last_sequence))
+        Ok(Thread::new(Arc::clone(&self.attempts), self.path("/call"), number, thread, last_sequence))
     }
 
     /// Makes a request that a repetition is recognised of by `key`, until the key expires.
@@ -115,7 +127,7 @@ impl Client {
         if !visible || key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Err(RequestError::Key { bytes: key.len() }.into());
         }
-        self.attempts.until_answered("/call", &Headers::Key(key), body)
+        self.attempts.until_answered(&self.path("/call"), &Headers::Key(key), body)
     }
 
     /// Reads. A read changes nothing, hence needs no identity.
@@ -124,7 +136,11 @@ impl Client {
     /// [`CallError`].
     pub fn query<Q: Serialize, V: DeserializeOwned>(&self, question: &Q) -> Result<V, CallError> {
         let body = serde_json::to_vec(question).map_err(RequestError::Command)?;
-        decode(self.attempts.until_answered("/query", &Headers::None, &body)?)
+        decode(self.attempts.until_answered(&self.path("/query"), &Headers::None, &body)?)
+    }
+
+    fn path(&self, face: &str) -> String {
+        format!("{face}{}", self.instance)
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Thread {
     attempts: Arc<Attempts>,
+    path: String,
     identity: Identity,
 }
 
@@ -28,8 +29,14 @@ pub struct Identity {
 }
 
 impl Thread {
-    pub(crate) fn new(attempts: Arc<Attempts>, client: u64, thread: u32, last_sequence: u64) -> Self {
-        Self { attempts, identity: Identity { client, thread, sequence: last_sequence } }
+    pub(crate) fn new(
+        attempts: Arc<Attempts>,
+        path: String,
+        client: u64,
+        thread: u32,
+        last_sequence: u64,
+    ) -> Self {
+        Self { attempts, path, identity: Identity { client, thread, sequence: last_sequence } }
     }
 
     /// The identity that the next call will have.
@@ -53,7 +60,7 @@ impl Thread {
     /// [`CallError`], but neither `Refused` nor `Answer`.
     pub fn call_bytes(&mut self, body: &[u8]) -> Result<Answer, CallError> {
         self.identity = self.next_identity();
-        self.attempts.until_answered("/call", &Headers::Client(self.identity), body)
+        self.attempts.until_answered(&self.path, &Headers::Client(self.identity), body)
     }
 
     /// Makes the last request of this thread again, with the same identity: for an outcome that is unknown, also after
@@ -65,6 +72,6 @@ impl Thread {
         if self.identity.sequence == 0 {
             return Err(RequestError::NothingToRepeat.into());
         }
-        self.attempts.until_answered("/call", &Headers::Client(self.identity), body)
+        self.attempts.until_answered(&self.path, &Headers::Client(self.identity), body)
     }
 }
