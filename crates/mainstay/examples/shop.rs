@@ -7,7 +7,7 @@
 //! ```
 
 use mainstay::Refusal;
-use mainstay::instance::{Caller, Context, Instance, Node, Reply};
+use mainstay::instance::{Caller, Context, Instance, Key, Node, Reply};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ struct Given {
 
 impl Instance for Order {
     const TYPE: &'static str = "order";
-    type Command = Articles;
+    type Command = BTreeMap<Key, u32>;
     type Answer = Articles;
     type Message = Given;
     type Query = ();
@@ -39,7 +39,7 @@ impl Instance for Order {
 
     fn handle(
         &mut self,
-        articles: Articles,
+        articles: BTreeMap<Key, u32>,
         context: &mut Context<'_, Self>,
     ) -> Result<Reply<Articles>, Refusal> {
         if self.caller.is_some() || articles.is_empty() {

@@ -8,7 +8,7 @@ mod hosted;
 mod node;
 mod placement;
 
-pub use crate::instance::address::Address;
+pub use crate::instance::address::{Address, Key, NoKey};
 pub use crate::instance::context::{Caller, Context};
 pub use crate::instance::node::Node;
 

@@ -6,6 +6,9 @@ mod support;
 #[path = "../examples/shop.rs"]
 mod shop;
 
+use mainstay::Level;
+use mainstay_client::{Client, Options};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -35,6 +38,8 @@ struct Shop {
     folder: tempfile::TempDir,
     policy: &'static str,
     list: String,
+    /// Whether the nodes talk by TLS; their certificates are in the folder then.
+    tls: bool,
     http: Mutex<BTreeMap<u64, SocketAddr>>,
 }
 
@@ -50,7 +55,28 @@ impl Shop {
         let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         let list = format!("1={},2={}", addresses[0], addresses[1]);
-        Self { folder: tempfile::tempdir().unwrap(), policy, list, http: Mutex::default() }
+        Self { folder: tempfile::tempdir().unwrap(), policy, list, tls: false, http: Mutex::default() }
+    }
+
+    /// The same, with certificates of an authority of its own.
+    fn with_tls(policy: &'static str) -> Self {
+        let shop = Self { tls: true, ..Self::new(policy) };
+        let write = |name: &str, text: String| std::fs::write(shop.folder.path().join(name), text).unwrap();
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.distinguished_name.push(DnType::CommonName, "authority of the test");
+        let key = KeyPair::generate().unwrap();
+        write("ca.pem", authority.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::new(authority, key);
+        for name in ["n1", "n2"] {
+            let mut node = CertificateParams::new([name.to_owned()]).unwrap();
+            node.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().unwrap();
+            write(&format!("{name}.pem"), node.signed_by(&key, &issuer).unwrap().pem());
+            write(&format!("{name}.key"), key.serialize_pem());
+        }
+        shop
     }
 
     fn spawn(&self, number: u64, list: &str, port_file: &Path) -> Child {
@@ -66,7 +92,9 @@ impl Shop {
             ("--body-bytes-max", "16384".to_owned()),
             ("--checkpoint-bytes", "100000".to_owned()),
         ];
-        let flags: Vec<_> = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+        let tls = self.tls.then(|| ("--tls", self.folder.path().display().to_string()));
+        let flags: Vec<_> =
+            flags.into_iter().chain(tls).flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["child", "--exact", "--ignored", "--nocapture"]).env(FLAGS, flags.join("\n"));
         program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -150,9 +178,9 @@ impl Drop for Served {
 }
 
 /// Every order asks all stocks, so that each goes over both nodes and back. Nodes are killed in turn, one at a time.
-fn orders_survive_kills(policy: &'static str) {
+fn orders_survive_kills(shop: &Shop) {
     const KILLS: usize = 4;
-    let shop = Shop::new(policy);
+    let policy = shop.policy;
     let mut nodes = [Some(shop.serve(1)), Some(shop.serve(2))];
     for article in ARTICLES {
         shop.post(&format!("/call/stock/{article}"), Some(article), &DELIVERED.to_string());
@@ -209,12 +237,59 @@ fn orders_survive_kills(policy: &'static str) {
 
 #[test]
 fn orders_over_two_nodes_survive_kills_under_hybrid_logging() {
-    orders_survive_kills("hybrid");
+    orders_survive_kills(&Shop::new("hybrid"));
 }
 
 #[test]
-fn orders_over_two_nodes_survive_kills_under_deferred_logging() {
-    orders_survive_kills("deferred");
+fn orders_over_two_nodes_survive_kills_under_deferred_logging_and_tls() {
+    orders_survive_kills(&Shop::with_tls("deferred"));
+}
+
+/// Where a node stands alone, all instances are on it: what one tells another belongs to the same delivery.
+#[test]
+fn thousands_of_instances_share_a_journal_and_come_back_from_it() {
+    const COUNT: u32 = 3000;
+    let folder = tempfile::tempdir().unwrap();
+    let start = || {
+        let server = shop::shop().server().dir(folder.path().join("d")).listen((Ipv4Addr::LOCALHOST, 0));
+        server.level(Level::Process).start().unwrap()
+    };
+    let running = start();
+    let client = Client::connect(&format!("http://{}", running.address()), Options::default()).unwrap();
+    let mut count: u32 = client.instance("stock", "a ü/1").thread().unwrap().call(&COUNT).unwrap();
+    for number in 0..COUNT {
+        if number == COUNT / 2 {
+            running.checkpoint();
+        }
+        let stock = client.instance("stock", &number.to_string());
+        let _: u32 = stock.call_with_key(&format!("stock-{number}"), &number).unwrap();
+        let order = client.instance("order", &number.to_string());
+        let articles = BTreeMap::from([("a ü/1".to_owned(), 1), (number.to_string(), 1)]);
+        let given: BTreeMap<String, u32> =
+            order.call_with_key(&format!("order-{number}"), &articles).unwrap();
+        count -= 1;
+        assert_eq!(given["a ü/1"], 1);
+    }
+    // As if killed.
+    drop(running);
+    let running = start();
+    let client = Client::connect(&format!("http://{}", running.address()), Options::default()).unwrap();
+    let left = |key: &str| -> u32 { client.instance("stock", key).query(&()).unwrap() };
+    assert_eq!(left("a ü/1"), count);
+    assert!((0..COUNT).all(|number| left(&number.to_string()) == number.saturating_sub(1)));
+    assert_eq!(left("never delivered"), 0, "a read makes no instance, and fails on none");
+    let again: u32 = client.instance("stock", "7").call_with_key("stock-7", &7).unwrap();
+    assert_eq!((again, left("7")), (7, 6), "the first answer again, and no second delivery");
+}
+
+/// A key from outside that is none must not reach the handler, where it would be a bug.
+#[test]
+fn a_key_within_a_command_is_checked_at_the_door() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = shop::shop().server().dir(folder.path().join("d")).listen((Ipv4Addr::LOCALHOST, 0));
+    let running = server.start().unwrap();
+    let refused = try_post(running.address(), "/call/order/1", &[], br#"{"": 1}"#).unwrap();
+    assert_eq!((refused.status, refused.header("mainstay-error")), (400, Some("unfit-body")), "{refused:?}");
 }
 
 #[test]

@@ -12,31 +12,34 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+/// Where the help has the flags of this file.
+const CLUSTER: &str = "Cluster";
+
 /// Flags of a node. What is not given stays as the server has it.
 #[derive(Clone, Debug, Parser)]
-#[command(disable_help_subcommand = true, next_help_heading = "Cluster")]
+#[command(disable_help_subcommand = true)]
 pub struct NodeFlags {
     /// Those of every service.
     #[command(flatten)]
     pub service: Flags,
     /// Which node of --nodes this one is; its default directory has the number in its name
-    #[arg(long, value_name = "NUMBER", env = "MAINSTAY_NODE", requires = "nodes")]
+    #[arg(long, help_heading = CLUSTER, value_name = "NUMBER", env = "MAINSTAY_NODE", requires = "nodes")]
     pub node: Option<u32>,
     /// All nodes, the same list on each: NUMBER=HOST:PORT, or NUMBER=HOST:PORT/POLICY for one that has a policy of its own
-    #[arg(long, value_name = "LIST", env = "MAINSTAY_NODES", value_delimiter = ',', requires = "node")]
+    #[arg(long, help_heading = CLUSTER, value_name = "LIST", env = "MAINSTAY_NODES", value_delimiter = ',', requires = "node")]
     pub nodes: Vec<Listed>,
     /// Where to listen for the other nodes [default: the address in --nodes]
-    #[arg(long, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node")]
+    #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node")]
     pub node_listen: Option<SocketAddr>,
     /// The cluster's name: nodes of another one are refused [default: the program's name]
-    #[arg(long, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
+    #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
     pub cluster: Option<String>,
     /// How crashes are survived: immediate, deferred, sender-based, hybrid, causal, optimistic
-    #[arg(long, value_name = "POLICY", env = "MAINSTAY_POLICY", conflicts_with = "logging")]
+    #[arg(long, help_heading = CLUSTER, value_name = "POLICY", env = "MAINSTAY_POLICY", conflicts_with = "logging")]
     pub policy: Option<Policy>,
     /// TLS between nodes, with ca.pem, nNUMBER.pem and nNUMBER.key of this directory, as `mainstay cert` makes them [default: plain text, on
     /// loopback only]
-    #[arg(long, value_name = "DIRECTORY", env = "MAINSTAY_TLS", requires = "node")]
+    #[arg(long, help_heading = CLUSTER, value_name = "DIRECTORY", env = "MAINSTAY_TLS", requires = "node")]
     pub tls: Option<PathBuf>,
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Deref;
 
 /// The longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 255;
@@ -21,11 +22,7 @@ impl Address {
     /// # Panics
     /// When the key cannot be one: a bug in the service.
     pub(crate) fn new(type_name: &str, key: &str) -> Self {
-        assert!(
-            is_key(key),
-            "`{}` is no key of an instance: a key has 1 to {KEY_BYTES_MAX} bytes and no control characters",
-            key.escape_debug()
-        );
+        assert!(is_key(key), "{}", NoKey { given: key.to_owned() });
         Self { type_name: type_name.to_owned(), key: key.to_owned() }
     }
 
@@ -44,6 +41,41 @@ impl Address {
         out.push(b'/');
         out.extend_from_slice(self.key.as_bytes());
         out.push(b'\n');
+    }
+}
+
+/// A key that is one, for commands that carry keys of instances to be told: what is none is refused as malformed before it is logged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Key(String);
+
+/// Not the key of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no key of an instance: a key has 1 to 255 bytes and no control characters", .given.escape_debug())]
+pub struct NoKey {
+    /// What was given.
+    pub given: String,
+}
+
+impl TryFrom<String> for Key {
+    type Error = NoKey;
+
+    fn try_from(given: String) -> Result<Self, NoKey> {
+        if is_key(&given) { Ok(Self(given)) } else { Err(NoKey { given }) }
+    }
+}
+
+impl Deref for Key {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -80,6 +112,16 @@ mod tests {
             assert_eq!(Address::take(no.as_bytes()), None, "{no:?}");
         }
         assert_eq!(Address::take(b"stock/\xff\n"), None);
+    }
+
+    #[test]
+    fn a_key_from_outside_is_checked_where_it_is_read() {
+        let read = |json: &str| serde_json::from_str::<std::collections::BTreeMap<Key, u32>>(json);
+        let keys = read(r#"{"a b": 1}"#).expect("it is a key");
+        assert_eq!(serde_json::to_string(&keys).expect("it is JSON"), r#"{"a b":1}"#);
+        for no in [r#"{"": 1}"#, r#"{"a\n": 1}"#] {
+            assert!(read(no).is_err(), "{no}");
+        }
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl<I: Instance> Context<'_, I> {
     /// the logging policy promises. On the same node that is part of this delivery: it follows when this handler has returned, in the order of telling.
     ///
     /// # Panics
-    /// When the node does not host the type, the key cannot be one, or the message is longer than a request may be
+    /// When the node does not host the type, the key cannot be one (for keys from outside there is [`super::Key`]), or the message is longer than a request may be
     /// ([`mainstay_process::config::Limits::body_bytes_max`], and that of the links): bugs in the service, treated as any panic of a handler.
     pub fn tell<T: Instance>(&mut self, key: &str, message: &T::Message) {
         let facts = self.delivering.facts;
