@@ -3,8 +3,8 @@
 //! A thread of its own for the process would cost two wake-ups per request, each about as long as a fifth of a sync. Here
 //! a request that arrives alone is parsed, logged, synced, answered and written back on one thread.
 //!
-//! While several requests come at the same time, a thread without connections drives: who serves connections reads the next
-//! requests and writes answers meanwhile.
+//! Where answers wait for the disk and a thread serves several connections, a thread without connections drives: who serves
+//! connections reads the next requests and writes answers meanwhile.
 //!
 //! Invariants: the role is held by exactly one thread, or by one task on its way to a thread, whenever `driving` is set;
 //! only the holder touches the core; the holder lays the role down under the inbox's lock and only when that is empty.
@@ -67,6 +67,8 @@ pub(crate) enum Turn {
     AtOnce,
     /// After the tasks that are ready on this thread's runtime: what they have read is one batch.
     AfterReadyTasks,
+    /// Then too, but on the thread without connections: this one has others to serve while that waits for the disk.
+    Elsewhere,
 }
 
 /// What a driver is made from.
@@ -190,6 +192,10 @@ impl<H: Handler + Send + 'static> Shared<H> {
             Turn::AfterReadyTasks => {
                 let shared = self.this();
                 tokio::spawn(async move { shared.drive(Some(ROUNDS_MAX)) });
+            }
+            Turn::Elsewhere => {
+                let shared = self.this();
+                tokio::spawn(async move { shared.drive_elsewhere() });
             }
         }
         Ok(())

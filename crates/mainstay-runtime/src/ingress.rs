@@ -268,10 +268,14 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         }
     }
 
-    /// Where answers wait for the disk, that wait gathers what comes meanwhile, and to begin it late costs. Where they do
-    /// not, it is cheaper to hand over at once what this thread has read.
+    /// The thread of a lone connection has nothing else to do. Others would wait for the disk with it, unread; where nothing waits
+    /// for the disk, handing the role to another thread costs more than it gains.
     fn turn(&self, seat: &Seat) -> Turn {
-        if seat.shared() && self.shared.level != Level::Disk { Turn::AfterReadyTasks } else { Turn::AtOnce }
+        match self.shared.level {
+            _ if !seat.shared() => Turn::AtOnce,
+            Level::Disk => Turn::Elsewhere,
+            Level::Memory | Level::Process => Turn::AfterReadyTasks,
+        }
     }
 
     async fn read_body(&self, mut incoming: Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
