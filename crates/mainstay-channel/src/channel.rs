@@ -33,6 +33,8 @@ pub struct Channel {
     /// This node's ended lives.
     pub(crate) ends: Vec<(Incarnation, DeliveryIndex)>,
     recovering: bool,
+    /// It asks in every greeting for what its peers retain.
+    collecting: bool,
     orphans_roll_back: bool,
     attached: Vec<u8>,
 }
@@ -122,6 +124,7 @@ impl Channel {
             links,
             ends: Vec::new(),
             recovering: true,
+            collecting: false,
             orphans_roll_back: false,
             attached: Vec::new(),
         }
@@ -288,7 +291,8 @@ impl Channel {
 
     /// A connection to `peer` is there. Ends the session on an earlier one; returns what to send on this one first.
     pub fn connected(&mut self, peer: NodeId) -> Hello {
-        let greeting = self.link_mut(peer).greet();
+        let collecting = self.collecting;
+        let greeting = self.link_mut(peer).greet(collecting);
         Hello {
             identity: self.identity,
             to: peer,
@@ -414,58 +418,70 @@ impl Channel {
 
     // Recovery
 
-    /// This node will ask every peer for what it retains; before [`Self::connected`].
+    /// Until [`Self::recovered`] this node asks in every session for what its peer retains; before [`Self::connected`]. What an
+    /// earlier session told counts no more in the next: the peer may have failed in between, or have had more to say.
     pub fn collect(&mut self) {
-        for link in &mut self.links {
-            link.collecting = true;
-        }
+        self.collecting = true;
     }
 
-    /// The peer says that it has told everything.
+    /// The peer says that it has told everything. From one that recovers itself more comes until [`Self::peer_recovered`].
     ///
     /// # Errors
     /// [`Refusal`], if it was not asked.
     pub fn collected(&mut self, peer: NodeId) -> Result<(), Refusal> {
-        let link = self.link_mut(peer);
-        let receiving = &mut link.session("Collected")?.receiving;
-        if !receiving.collects {
-            return Err(Refusal::OutOfTurn { node: peer, what: "Collected", when: "without being asked" });
-        }
-        receiving.collects = false;
-        link.collecting = false;
-        Ok(())
-    }
-
-    /// The peers that have not told everything yet.
-    pub fn collecting(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.links.iter().filter(|link| link.collecting).map(|link| link.peer)
-    }
-
-    /// This node goes on without those that have not told everything: the next session with them does not ask.
-    pub fn stop_collecting(&mut self) {
-        for link in &mut self.links {
-            link.collecting = false;
+        let receiving = &mut self.link_mut(peer).session("Collected")?.receiving;
+        match receiving.collected() {
+            true => Ok(()),
+            false => Err(Refusal::OutOfTurn { node: peer, what: "Collected", when: "without being asked" }),
         }
     }
 
-    /// Everything for a peer that collects was sent: what to send last. From now on the window binds again.
+    /// The peer was recovering when it greeted, and says that it has sent again all that its history sent.
+    ///
+    /// # Errors
+    /// [`Refusal`], if it was not recovering.
+    pub fn peer_recovered(&mut self, peer: NodeId) -> Result<(), Refusal> {
+        let receiving = &mut self.link_mut(peer).session("Recovered")?.receiving;
+        match receiving.peer_recovered() {
+            true => Ok(()),
+            false => {
+                Err(Refusal::OutOfTurn { node: peer, what: "Recovered", when: "without having recovered" })
+            }
+        }
+    }
+
+    /// Everything there is for a peer that collects was sent: what to send last. From now on the window binds again, unless this node
+    /// recovers: then its replay goes on sending what the peer waits for, and the window binds from [`Self::close_recovery`] on.
     ///
     /// # Panics
     /// If retained messages that may be sent were not: [`Self::frames_for`] comes first.
     pub fn close_collection(&mut self, peer: NodeId) -> Frame<'static> {
+        let recovering = self.recovering;
         let link = self.link_mut(peer);
         assert!(!link.has_to_send(), "the messages come before the end of the collection");
         if let Stage::Open(Session { sending, .. }) = &mut link.stage {
-            sending.peer_collects = false;
+            sending.peer_collects &= recovering;
         }
         Frame::Collected
+    }
+
+    /// This node was recovering when the session began, and has sent again all that it ever sent: what to send behind it.
+    ///
+    /// # Panics
+    /// If a peer that collects was not sent all of it: [`Self::frames_for`] comes first, and [`Self::close_collection`].
+    pub fn close_recovery(&mut self, peer: NodeId) -> Frame<'static> {
+        let link = self.link_mut(peer);
+        if let Stage::Open(Session { sending, .. }) = &mut link.stage {
+            sending.peer_collects = false;
+        }
+        Frame::Recovered
     }
 
     /// This life has emitted again everything that its recovered history holds, and goes on. Returns the peers that hold more of
     /// it than that: their sessions are ended, and what they hold is lost here.
     #[must_use = "a peer that is ahead is an orphan and must be told"]
     pub fn recovered(&mut self) -> Vec<Refusal> {
-        self.recovering = false;
+        (self.recovering, self.collecting) = (false, false);
         let mut ahead = Vec::new();
         for link in &mut self.links {
             link.log.recovered();

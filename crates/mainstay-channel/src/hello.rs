@@ -52,7 +52,7 @@ pub struct Hello {
     pub received: Ssn,
     /// The highest that it never needs again. Never above `received`.
     pub covered: Ssn,
-    /// It recovers, and asks for every retained message above `received`, whatever the window.
+    /// It recovers, and asks for every retained message above `received`, whatever the window. Said in every session of a recovery.
     pub collecting: bool,
     /// Most messages it takes before it has delivered them.
     pub window_messages_max: u32,

@@ -25,8 +25,6 @@ pub(crate) struct Link {
     pub(crate) incarnation: Incarnation,
     /// The peer's directory, once it is known.
     pub(crate) store: Option<StoreId>,
-    /// This node recovers and has not heard all that the peer has for it.
-    pub(crate) collecting: bool,
     pub(crate) stage: Stage,
     /// The highest message sent in this life.
     sent_ever: Ssn,
@@ -68,16 +66,14 @@ impl Link {
             seen: Point::default(),
             incarnation: Incarnation(0),
             store: None,
-            collecting: false,
             stage: Stage::Apart,
             sent_ever: Ssn(0),
             stats: Stats::default(),
         }
     }
 
-    pub(crate) fn greet(&mut self) -> Greeting {
-        let greeting =
-            Greeting { received: self.delivered, covered: self.covered, collecting: self.collecting };
+    pub(crate) fn greet(&mut self, collecting: bool) -> Greeting {
+        let greeting = Greeting { received: self.delivered, covered: self.covered, collecting };
         self.stage = Stage::Greeting(greeting);
         greeting
     }
@@ -131,7 +127,7 @@ impl Link {
         self.stage = Stage::Open(Session {
             incarnation: self.incarnation,
             sending: Sending::new(window, theirs),
-            receiving: Receiving::new(window, limits.message_bytes_max, &greeting),
+            receiving: Receiving::new(window, limits.message_bytes_max, &greeting, theirs.collecting),
         });
         Ok(reborn)
     }

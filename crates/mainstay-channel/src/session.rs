@@ -90,8 +90,12 @@ pub(crate) struct Receiving {
     lengths: VecDeque<u32>,
     /// Their sum, in bytes.
     bytes: u64,
-    /// We collect from the peer: it may send beyond the window.
-    pub(crate) collects: bool,
+    /// We collect from the peer, and it has not said yet that it told everything.
+    collects: bool,
+    /// The peer recovers, and has not said yet that it sent everything again.
+    peer_recovers: bool,
+    /// We collected in this session, so that the peer sends beyond the window until both are over.
+    unbound: bool,
     /// A duplicate came: what we have is to be told again.
     tell_again: bool,
 }
@@ -106,7 +110,7 @@ pub(crate) struct Acknowledgement {
 }
 
 impl Receiving {
-    pub(crate) fn new(window: Window, message_bytes_max: u32, told: &Greeting) -> Self {
+    pub(crate) fn new(window: Window, message_bytes_max: u32, told: &Greeting, peer_recovers: bool) -> Self {
         Self {
             window,
             message_bytes_max,
@@ -116,6 +120,8 @@ impl Receiving {
             lengths: VecDeque::new(),
             bytes: 0,
             collects: told.collecting,
+            peer_recovers,
+            unbound: told.collecting,
             tell_again: false,
         }
     }
@@ -128,7 +134,7 @@ impl Receiving {
     /// Takes in the arrival of the next message.
     pub(crate) fn arrive(&mut self, from: NodeId, body_bytes: u32) -> Result<(), Refusal> {
         let waiting = self.arrived.0 - self.told_received.0;
-        if !self.collects && !admits(self.window, waiting, self.bytes, body_bytes as usize) {
+        if !self.unbound && !admits(self.window, waiting, self.bytes, body_bytes as usize) {
             return Err(Refusal::Overrun {
                 node: from,
                 ssn: self.expected(),
@@ -140,6 +146,20 @@ impl Receiving {
         self.lengths.push_back(body_bytes);
         self.bytes += u64::from(body_bytes);
         Ok(())
+    }
+
+    /// The peer told everything that it holds. Returns whether it was asked to.
+    pub(crate) fn collected(&mut self) -> bool {
+        let asked = std::mem::take(&mut self.collects);
+        self.unbound &= self.peer_recovers;
+        asked
+    }
+
+    /// The peer sent everything again that it ever sent. Returns whether it was to.
+    pub(crate) fn peer_recovered(&mut self) -> bool {
+        let recovered = std::mem::take(&mut self.peer_recovers);
+        self.unbound &= self.collects;
+        recovered
     }
 
     pub(crate) fn tell_again(&mut self) {
@@ -197,7 +217,7 @@ mod tests {
     const WINDOW: Window = Window { messages_max: 4, bytes_max: 100 };
 
     fn receiving() -> Receiving {
-        Receiving::new(WINDOW, 80, &Greeting { received: Ssn(0), covered: Ssn(0), collecting: false })
+        Receiving::new(WINDOW, 80, &Greeting { received: Ssn(0), covered: Ssn(0), collecting: false }, false)
     }
 
     /// Were credit given only from half the bytes on, a sender with 20 of 100 bytes on their way and a body of 90 in hand

@@ -28,7 +28,6 @@ use crate::record::quarantined::{self, Quarantined};
 use crate::record::recalled;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::sessions::Arrived;
-use mainstay_channel::frame::Frame;
 use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
@@ -84,11 +83,26 @@ impl Collecting {
         Self { waiting_for: peers.iter().copied().collect(), ..Self::default() }
     }
 
+    /// A session with `peer` begins, in which it is asked for everything. What an earlier one told counts no more: the peer may have
+    /// failed since, or it was recovering and had more to send. Its messages come again.
+    pub(crate) fn connected(&mut self, peer: NodeId) {
+        self.waiting_for.insert(peer);
+        self.recovering.remove(&peer);
+        self.to_answer.remove(&peer);
+        self.messages.retain(|(from, _), _| *from != peer);
+    }
+
+    /// The session with `peer` ended. One that recovers had more to send.
+    pub(crate) fn disconnected(&mut self, peer: NodeId) {
+        self.to_answer.remove(&peer);
+        if self.recovering.remove(&peer) {
+            self.waiting_for.insert(peer);
+        }
+    }
+
     pub(crate) fn greeted(&mut self, peer: NodeId, is_recovering: bool) {
         if is_recovering {
             self.recovering.insert(peer);
-        } else {
-            self.recovering.remove(&peer);
         }
     }
 
@@ -340,6 +354,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         self.retry_postponed(out);
         self.answer_collectors(&collecting);
+        self.say_recovered();
     }
 
     /// Whatever verdicts a recovery came to are recorded; what leaves from now on waits for them.
@@ -359,14 +374,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
         if let (Some(links), Some(sessions)) = (&mut self.history.links, &mut self.sessions) {
             links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
-            for &node in &links.nodes {
-                // All of it was recovered, so that whatever it waited for has come.
-                let last = links.channel.appended(node);
-                links.channel.release(node, last);
-                if links.channel.session(node).is_some() {
-                    sessions.put(node, &Frame::Recovered);
-                }
-            }
+            links.release_recovered();
             links.logging.recovered(incarnation, executed, &mut sessions.wishes);
             for refusal in links.channel.recovered() {
                 if let Refusal::Ahead { node, .. } = refusal {

@@ -125,6 +125,15 @@ impl Links {
         self.channel.append(to, origin, stamp, body.into())
     }
 
+    /// Lets every message leave that the history replayed so far emitted: it was recovered, so that whatever they waited for has come. Another
+    /// node that recovers at the same time may need them for its own replay.
+    pub(crate) fn release_recovered(&mut self) {
+        for &node in &self.nodes {
+            let last = self.channel.appended(node);
+            self.channel.release(node, last);
+        }
+    }
+
     pub(crate) fn save(&self) -> Vec<u8> {
         let (mut channel, mut logging, mut out) = (Vec::new(), Vec::new(), Vec::new());
         self.channel.save(&mut channel);

@@ -132,11 +132,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 let hello = links.channel.connected(peer);
                 sessions.outgoing.insert(peer, Vec::new());
                 sessions.put(peer, &Frame::Hello(Box::new(hello)));
+                if let Some(collecting) = &mut sessions.collecting {
+                    collecting.connected(peer);
+                }
             }
             PeerEvent::Disconnected { peer } => {
                 links.channel.disconnected(peer);
                 links.logging.disconnected(peer);
                 sessions.outgoing.remove(&peer);
+                if let Some(collecting) = &mut sessions.collecting {
+                    collecting.disconnected(peer);
+                }
             }
             PeerEvent::Frames { peer, bytes } => {
                 if let Err(why) = self.frames(peer, &bytes, out) {
@@ -150,6 +156,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         links.channel.disconnected(peer);
         links.logging.disconnected(peer);
+        if let Some(collecting) = &mut sessions.collecting {
+            collecting.disconnected(peer);
+        }
         let mut bytes = sessions.outgoing.remove(&peer).unwrap_or_default();
         if let Some(refusal) = why.refusal() {
             let text = refusal.to_string();
@@ -197,6 +206,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 self.go_on_collecting(out);
             }
             Frame::Recovered => {
+                links.channel.peer_recovered(peer)?;
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.recovered(peer);
                 }
@@ -260,6 +270,18 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn answer_collectors(&mut self, collecting: &Collecting) {
         for &peer in &collecting.to_answer {
             self.answer_collector(peer);
+        }
+    }
+
+    /// Behind everything that this node ever sent: a peer that collects waits for no more of it.
+    pub(crate) fn say_recovered(&mut self) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        sessions.perform_at_once(&mut links.channel);
+        for (&peer, outgoing) in &mut sessions.outgoing {
+            if links.channel.session(peer).is_some() {
+                put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
+                links.channel.close_recovery(peer).put_with_length(outgoing);
+            }
         }
     }
 
