@@ -375,9 +375,9 @@ impl Channel {
         let Some(acknowledgement) = link.owed() else { return };
         if let Stage::Open(Session { sending, receiving, .. }) = &mut link.stage {
             receiving.told(acknowledgement);
-            // Once: it speaks again when the memory was given back and has filled again.
-            sending.told_pinned =
-                pinned.is_some() || (sending.told_pinned && link.log.bytes() > limits.log_bytes_max / 2);
+            if pinned.is_some() {
+                sending.told_pinned = sending.received();
+            }
         }
         if let Some(ssn) = acknowledgement.received {
             emit(Frame::Received { ssn });

@@ -192,11 +192,13 @@ impl Link {
         }
     }
 
-    /// The memory that the peer pins, if it is so much that the peer should be told and was not.
+    /// The memory that the peer pins, if it is so much that the peer should be told: when a checkpoint of it would give some back, and
+    /// again when it has made that one and it was not enough.
     pub(crate) fn pinned(&self, limits: &Limits) -> Option<u64> {
         let Stage::Open(Session { sending, .. }) = &self.stage else { return None };
-        let bytes = self.log.bytes();
-        (!sending.told_pinned && bytes > limits.log_bytes_max / 2).then_some(bytes)
+        let (bytes, covered) = (self.log.bytes(), self.log.covered());
+        let helps = sending.received() > covered && covered >= sending.told_pinned;
+        (helps && bytes > limits.log_bytes_max / 2).then_some(bytes)
     }
 }
 

@@ -27,8 +27,9 @@ pub(crate) struct Sending {
     in_flight_bytes: u64,
     /// The peer collects: it delivers nothing before it has everything, so the window must not bind.
     pub(crate) peer_collects: bool,
-    /// The peer was told that it pins memory here.
-    pub(crate) told_pinned: bool,
+    /// What the peer held when it was last told that it pins memory here: until it covers that, it has the checkpoint ahead that it was
+    /// asked for.
+    pub(crate) told_pinned: Ssn,
 }
 
 impl Sending {
@@ -39,7 +40,7 @@ impl Sending {
             received: theirs.received,
             in_flight_bytes: 0,
             peer_collects: theirs.collecting,
-            told_pinned: false,
+            told_pinned: Ssn(0),
         }
     }
 

@@ -498,6 +498,38 @@ fn a_peer_that_never_covers_is_told_and_named_and_its_memory_is_bounded() {
     assert!(a.may_accept() && a.pressure().is_none());
 }
 
+/// A checkpoint covers only what was delivered when it began. Told once, the peer would never make the next one, and no new work be accepted
+/// before its clock asks for one.
+#[test]
+fn a_peer_whose_checkpoint_was_not_enough_is_told_again() {
+    let (mut a, mut b) = (running(A, 1), running(B, 1));
+    greet(&mut a, &mut b);
+    emit(&mut a, B, 40);
+    assert!(!a.may_accept());
+    let mut told = 0;
+    while a.retained().any(|retained| retained.bytes > 2000) {
+        let mut checkpoint = false;
+        for bytes in frames(&mut a, B) {
+            match Frame::parse(&bytes).expect("a channel writes frames") {
+                Frame::Message(message) => {
+                    assert_eq!(b.arrived(A, &message), Ok(Arrival::Next));
+                    b.delivered(A, message.ssn, message.origin);
+                }
+                Frame::Pinned { .. } => checkpoint = true,
+                other => panic!("{other:?} was not owed"),
+            }
+        }
+        told += u32::from(checkpoint);
+        if checkpoint {
+            b.cover(A, b.delivered_up_to(A));
+        }
+        assert_ne!(b.owed(A), Owed::Nothing, "nobody has anything to say any more");
+        carry(&mut b, &mut a);
+    }
+    assert!(told > 1, "told {told} times");
+    assert!(a.may_accept());
+}
+
 #[test]
 fn what_cannot_be_sent_is_said_beforehand() {
     let a = running(A, 1);
