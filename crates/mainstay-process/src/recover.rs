@@ -406,6 +406,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         out.extend(disk.into_iter().map(Effect::Disk));
         if collects {
+            if let Some(links) = &mut process.history.links {
+                links.release_recovered();
+            }
             process.after_step(true, out);
         } else {
             process.announce_life(out);
