@@ -69,7 +69,7 @@ impl Causal {
             }
             return Taken::NotYet;
         }
-        let collecting = how == Way::Retold;
+        let collecting = how == Way::Retold && self.began.is_none();
         let mut orphan = false;
         let mut pending =
             !collecting && !decoded.is_empty() && self.log.foreign_bytes() > self.foreign_bytes_max;
@@ -84,9 +84,15 @@ impl Causal {
                     orphan = true;
                     return false;
                 }
+                Some(_) if !collecting => {
+                    pending = true;
+                    return true;
+                }
+                // A later life gave the place again: what is known here, from a checkpoint or from one who has not heard of it yet, and
+                // all behind it was lost. Kept, it would be told to be held here in the place of the one that counts.
                 Some(_) => {
-                    pending |= !collecting;
-                    return !collecting;
+                    let before = DeliveryIndex(one.place.delivery.0 - 1);
+                    self.log.drop_lost(one.owner, before, one.place.life);
                 }
                 None => {}
             }

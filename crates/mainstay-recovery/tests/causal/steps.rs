@@ -218,3 +218,40 @@ fn a_checkpoint_brings_back_what_was_known_of_others() {
     }
     assert_eq!(remembered, [Wish::Remembered { place: place(1), source: input(100, 20) }]);
 }
+
+/// The checkpoint of a recovering node is older than the loss of what it knows of another. What it is told of that one's later life counts: it
+/// is said to hold it from then on, and may be the only one that does.
+#[test]
+fn what_a_later_life_delivered_takes_the_place_of_what_a_checkpoint_knew() {
+    let mut nodes = cluster(3, 2);
+    nodes[1].delivered(place(1), &input(100, 20));
+    pass(&mut nodes, 1, 1, 1, 0, 1);
+    let mut saved = Vec::new();
+    nodes[0].save(&mut saved);
+
+    let mut wishes = Vec::new();
+    nodes[1] = machine(1, 3, 2);
+    nodes[1].connected(id(2), FIRST, &mut wishes);
+    nodes[1].recovered(SECOND, DeliveryIndex(0), &mut wishes);
+    nodes[2].connected(id(1), SECOND, &mut wishes);
+    nodes[2].ended(id(1), FIRST, DeliveryIndex(0), &mut wishes);
+    nodes[1].delivered(Place { life: SECOND, seed: 9, ..place(1) }, &input(100, 20));
+    let mut attached = Vec::new();
+    nodes[1].attach(id(2), &mut attached);
+    let origin = Point { incarnation: SECOND, delivery: DeliveryIndex(1) };
+    assert_eq!(nodes[2].arrived(id(1), origin, &[], &attached, &mut wishes), Ok(Admission::Deliver));
+
+    nodes[0] = machine(0, 3, 2);
+    nodes[0].restore(&saved).expect("what was saved is restored");
+    assert!(nodes[0].knows(id(1), DeliveryIndex(1)), "of the first life");
+    nodes[0].connected(id(2), FIRST, &mut wishes);
+    nodes[2].connected(id(0), SECOND, &mut wishes);
+    wishes.clear();
+    nodes[2].collect(id(0), &mut wishes);
+    for wish in std::mem::take(&mut wishes) {
+        let Wish::Tell { body, .. } = wish else { panic!("{wish:?}") };
+        nodes[0].control(id(2), &body, &mut wishes).expect("it was asked");
+    }
+    nodes[0].ended(id(1), FIRST, DeliveryIndex(0), &mut wishes);
+    assert!(nodes[0].knows(id(1), DeliveryIndex(1)), "of the second life");
+}
