@@ -165,9 +165,12 @@ impl Optimistic {
     fn admit(&self, from: NodeId, node: NodeId, point: Point) -> Result<Admission, Malformed> {
         if node != self.me {
             let peer = &self.peers[&node];
+            // A crash may have taken what was known of lives that this history names: a lost point of a life before them would vanish behind
+            // the entry that the vector has.
+            let named = peer.dependency.newest().map_or(point, |newest| newest.max(point));
             return Ok(match () {
                 () if peer.loses(point) => Admission::Orphan,
-                () if peer.knows_life(point.incarnation) => Admission::Deliver,
+                () if peer.knows_life(named.incarnation) => Admission::Deliver,
                 () => Admission::NotYet,
             });
         }

@@ -1,6 +1,7 @@
 //! Optimistic logging call by call.
 
 use super::*;
+use mainstay_types::time::Time;
 use std::sync::Arc;
 
 const A: NodeId = NodeId(0);
@@ -44,7 +45,7 @@ fn refuse(node: &mut Optimistic, from: NodeId, told: &Told) -> Malformed {
 fn place(node: &Optimistic) -> (Place, Lsn) {
     let delivery = node.last.next();
     let life = node.lives.newest().unwrap();
-    (Place { delivery, life, now: mainstay_types::time::Time(0), seed: 0 }, Lsn(delivery.0))
+    (Place { delivery, life, now: Time(0), seed: 0 }, Lsn(delivery.0))
 }
 
 fn deliver_local(node: &mut Optimistic) -> (Point, Vec<u8>) {
@@ -165,6 +166,31 @@ fn a_stamp_of_a_life_not_heard_of_waits_because_it_would_hide_a_loss() {
     assert_eq!(hear(&mut b, A, &news)[1], Wish::RollBack { keep: DeliveryIndex(0), lost: A });
     b.recovered(Incarnation(2), DeliveryIndex(0), &mut Vec::new());
     assert_eq!(ask(&mut b, C, &message), Ok(Admission::Deliver));
+}
+
+/// B names life 3 of A in its own history and knows only life 2 after a crash. C, which life 3 makes an orphan, has called its delivery
+/// safe: were its message taken in, its loss would be hidden and B's delivery called recoverable.
+#[test]
+fn after_a_crash_nothing_is_taken_in_before_the_lives_of_the_own_history_are_known() {
+    let mut b = node(B);
+    hear(&mut b, A, &lives(A, &[(1, 0), (2, 7)]));
+    let mut losses = Vec::new();
+    b.known_losses(&mut losses);
+    hear(&mut b, A, &lives(A, &[(1, 0), (3, 7)]));
+    let kept = (point(3, 8), stamp(&[]));
+    deliver(&mut b, A, &kept);
+
+    let mut again = Optimistic::new(B, &ALL);
+    again.learn_losses(&losses).unwrap();
+    again.replaying(A, Ssn(1), &kept.1).unwrap();
+    let place = Place { delivery: DeliveryIndex(1), life: Incarnation(1), now: Time(0), seed: 0 };
+    again.delivered(place, &Source::Message { from: A, ssn: Ssn(1), origin: kept.0, end: Some(Lsn(1)) });
+    again.recovered(Incarnation(2), DeliveryIndex(1), &mut Vec::new());
+    hear(&mut again, C, &lives(C, &[(1, 0)]));
+    let orphan = (point(1, 1), stamp(&[(A, point(2, 9))]));
+    assert_eq!(ask(&mut again, C, &orphan), Ok(Admission::NotYet));
+    hear(&mut again, A, &lives(A, &[(1, 0), (3, 7)]));
+    assert_eq!(ask(&mut again, C, &orphan), Ok(Admission::Orphan));
 }
 
 #[test]
