@@ -201,6 +201,12 @@ impl Channel {
         self.link(to).log.appended()
     }
 
+    /// The messages retained for `to`, in order, each with the delivery that emitted it.
+    pub fn emitted(&self, to: NodeId) -> impl Iterator<Item = (Ssn, Point)> + '_ {
+        let log = &self.link(to).log;
+        (log.covered().0 + 1..).map(Ssn).zip(log.entries().map(|entry| entry.origin))
+    }
+
     // Receiving
 
     /// A message arrived: whether it is the one to deliver next. Does not yet count as delivered.

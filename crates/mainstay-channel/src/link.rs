@@ -119,6 +119,8 @@ impl Link {
             self.check_not_ahead(theirs.received)?;
         }
         self.log.cover(theirs.covered);
+        // What the peer has had left in an earlier life; the peer may need it again before this life can let it leave.
+        self.released = self.released.max(theirs.received.min(self.log.appended()));
         let reborn = theirs.identity.incarnation > self.incarnation;
         self.incarnation = theirs.identity.incarnation;
         self.store = Some(theirs.identity.store);

@@ -21,6 +21,8 @@ use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
 use crate::intake::unjournaled_lsn;
 use crate::lifecycle::Life;
+use crate::links::Emitted;
+use crate::outlet::Leaving;
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
@@ -34,6 +36,7 @@ use mainstay_journal::record::Kind;
 use mainstay_recovery::logging::Source;
 use mainstay_types::determinant::Place;
 use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, Ssn};
+use mainstay_types::mark::After;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What has been gathered so far.
@@ -374,7 +377,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
         if let (Some(links), Some(sessions)) = (&mut self.history.links, &mut self.sessions) {
             links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
-            links.release_recovered();
+            if !self.config.policy.rolls_back() {
+                links.release_recovered();
+            }
             links.logging.recovered(incarnation, executed, &mut sessions.wishes);
             for refusal in links.channel.recovered() {
                 if let Refusal::Ahead { node, .. } = refusal {
@@ -382,6 +387,26 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     out.push(Effect::HangUp { peer: node, why: refusal.into() });
                 }
             }
+        }
+        if self.config.policy.rolls_back() {
+            self.publish(out);
+            self.hold_emitted(out);
+        }
+    }
+
+    /// Holds the messages of earlier lives as their emission did: what was recovered may depend on what another node can still lose, and
+    /// who cannot roll back with this node must not see it before.
+    fn hold_emitted(&mut self, out: &mut Vec<Effect>) {
+        let Some(links) = &self.history.links else { return };
+        let (policy, level, end) = (self.config.policy, self.config.level, self.history.tables.executed_end);
+        let mut emitted: Vec<(Emitted, After)> = Vec::new();
+        for (&to, &theirs) in &links.policies {
+            emitted.extend(links.channel.emitted(to).map(|(ssn, origin)| {
+                (Emitted { to, ssn }, policy.message_after(theirs, level, end, origin.delivery))
+            }));
+        }
+        for (message, after) in emitted {
+            self.hold(Leaving::Message(message), after, out);
         }
     }
 }
