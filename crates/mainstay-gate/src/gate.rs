@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 pub struct Gate<T> {
     published: [u64; Mark::COUNT],
     never: [bool; Mark::COUNT],
+    asked: [u64; Mark::COUNT],
     waiting: [VecDeque<Waiting<T>>; Mark::COUNT],
     stats: Stats,
 }
@@ -51,6 +52,7 @@ impl<T> Default for Gate<T> {
         Self {
             published: [0; Mark::COUNT],
             never: [false; Mark::COUNT],
+            asked: [0; Mark::COUNT],
             waiting: std::array::from_fn(|_| VecDeque::new()),
             stats: Stats::default(),
         }
@@ -72,6 +74,9 @@ impl<T> Gate<T> {
             }
             Some((mark, value)) => {
                 self.stats.held += 1;
+                for (mark, value) in held.after.waits() {
+                    self.asked[mark.index()] = self.asked[mark.index()].max(value);
+                }
                 self.enqueue(mark, value, held);
                 Hold::Waiting
             }
@@ -140,6 +145,13 @@ impl<T> Gate<T> {
     #[must_use]
     pub fn wanted(&self, mark: Mark) -> Option<u64> {
         self.waiting[mark.index()].back().map(|last| last.value)
+    }
+
+    /// The highest value of `mark` that anything was ever held for, also behind another mark, if it has not come.
+    #[must_use]
+    pub fn outstanding(&self, mark: Mark) -> Option<u64> {
+        let asked = self.asked[mark.index()];
+        (asked > self.published[mark.index()]).then_some(asked)
     }
 
     /// Everything held, in the order of the marks.
@@ -226,8 +238,10 @@ mod tests {
                 gate.hold(held(1, After::mark(Mark::Durable, 5).and(Mark::Appended, 5))),
                 Hold::Waiting
             );
+            assert_eq!(marks.map(|mark| gate.outstanding(mark)), [Some(5), Some(5)]);
             gate.advance(marks[0], 5, &mut out, &mut Vec::new());
             assert!(out.is_empty());
+            assert_eq!(marks.map(|mark| gate.outstanding(mark)), [None, Some(5)]);
             gate.advance(marks[1], 5, &mut out, &mut Vec::new());
             assert_eq!(names(&out), [1]);
         }

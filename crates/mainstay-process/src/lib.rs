@@ -22,6 +22,7 @@ pub mod checkpoint;
 mod clients;
 mod collecting;
 pub mod config;
+mod covering;
 pub mod effect;
 pub mod event;
 pub mod handler;

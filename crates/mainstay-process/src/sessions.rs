@@ -1,4 +1,4 @@
-//! The composer's side towards other nodes: frames in, frames out, and who is told that its messages are needed no more.
+//! The composer's side towards other nodes: frames in, frames out.
 //!
 //! What must survive is in [`crate::links::Links`]; this is what a life may forget.
 //!
@@ -10,6 +10,7 @@
 //! ```
 
 use crate::collecting::Collecting;
+use crate::covering::Covering;
 use crate::effect::{Effect, HangUp};
 use crate::event::PeerEvent;
 use crate::handler::Handler;
@@ -26,8 +27,9 @@ use mainstay_journal::memory::PageMemory;
 use mainstay_recovery::logging::{Admission, Wish};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::determinant::{Place, Point};
-use mainstay_types::id::{DeliveryIndex, Lsn, NodeId, Ssn};
+use mainstay_types::id::{DeliveryIndex, NodeId, Ssn};
 use mainstay_types::level::Level;
+use mainstay_types::mark::Mark;
 use mainstay_types::rules::Rule;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,10 +43,7 @@ pub(crate) struct Sessions {
     pub(crate) wishes: Vec<Wish>,
     /// Set while this life gathers what others remember of its past.
     pub(crate) collecting: Option<Collecting>,
-    /// Messages delivered whose senders are told so once their records are safe, in the order of delivery.
-    coverable: VecDeque<Coverable>,
-    /// What the checkpoint being taken covers: the last delivery, and of each peer the last message.
-    checkpointing: Option<(DeliveryIndex, Vec<(NodeId, Ssn)>)>,
+    pub(crate) covering: Covering,
 }
 
 /// A message on its way to being delivered.
@@ -56,14 +55,6 @@ pub(crate) struct Arrived {
     pub(crate) place: Option<Place>,
     pub(crate) stamp: Vec<u8>,
     pub(crate) body: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Coverable {
-    end: Lsn,
-    index: DeliveryIndex,
-    from: NodeId,
-    ssn: Ssn,
 }
 
 impl Arrived {
@@ -372,35 +363,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// A message was delivered: its sender is told once its record is safe, or a checkpoint covers it.
-    pub(crate) fn received(&mut self, from: NodeId, ssn: Ssn, index: DeliveryIndex, end: Lsn) {
-        if let Some(sessions) = &mut self.sessions
-            && self.config.policy.journals_messages()
-        {
-            sessions.coverable.push_back(Coverable { end, index, from, ssn });
-        }
-    }
-
-    /// The LSN up to which records are safe at the level.
-    pub(crate) fn safe_lsn(&self) -> Lsn {
-        match self.config.level {
-            Level::Memory | Level::Process => self.journal.end(),
-            Level::Disk => self.journal.durable(),
-        }
-    }
-
-    pub(crate) fn cover_senders(&mut self, safe: Lsn) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        let may_stay = links.logging.checkpoint_may_cover();
-        while let Some(first) = sessions.coverable.front()
-            && first.end <= safe
-            && first.index <= may_stay
-        {
-            links.channel.cover(first.from, first.ssn);
-            sessions.coverable.pop_front();
-        }
-    }
-
     pub(crate) fn message_may_leave(&mut self, to: NodeId, ssn: Ssn) {
         if let Some(links) = &mut self.history.links {
             links.channel.release(to, ssn);
@@ -415,14 +377,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
     pub(crate) fn flush_logging(&mut self) -> Option<u64> {
         let (links, sessions) = self.history.links.as_mut().zip(self.sessions.as_mut())?;
-        // A node at rest would else never learn that what a checkpoint, or the word to a sender, covers cannot be taken back any more.
-        let may_stay = links.logging.checkpoint_may_cover();
-        let checkpoint = sessions.checkpointing.as_ref().map(|(executed, _)| *executed);
-        let word = sessions.coverable.back().map(|last| last.index);
-        let covers = checkpoint.max(word).is_some_and(|last| last > may_stay);
-        // Also for what waits for the disk first: other nodes can do their part meanwhile.
-        if covers || !self.gate.is_empty() {
-            links.logging.needed(self.history.tables.executed, &mut sessions.wishes);
+        // What leaves, also what waits for the disk first: other nodes can do their part meanwhile. And a checkpoint, which must not know
+        // what may be taken back. Not the word to a sender that its message is needed no more: it comes with these, and with the next
+        // checkpoint at the latest.
+        let effect = self.gate.outstanding(Mark::Recoverable).map(DeliveryIndex);
+        let checkpoint = sessions.covering.checkpoint_waits(links.logging.checkpoint_may_cover());
+        if let Some(index) = effect.max(checkpoint) {
+            links.logging.needed(index, &mut sessions.wishes);
         }
         links.logging.flush(&mut sessions.wishes);
         sessions.perform_at_once(&mut links.channel);
@@ -478,31 +439,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 out.push(Effect::Frames { to: peer, bytes: std::mem::take(outgoing) });
             }
         }
-    }
-
-    pub(crate) fn checkpoint_begins(&mut self) {
-        let executed = self.history.tables.executed;
-        if let Some((links, sessions)) = self.history.links.as_ref().zip(self.sessions.as_mut()) {
-            sessions.checkpointing = Some((executed, links.channel.cursors().collect()));
-        }
-    }
-
-    pub(crate) fn checkpoint_published(&mut self) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        let Some((executed, cursors)) = sessions.checkpointing.take() else { return };
-        links.logging.checkpointed(executed);
-        for (node, ssn) in cursors {
-            links.channel.cover(node, ssn);
-        }
-    }
-
-    /// Whether the checkpoint under way may be published: it must know nothing that may have to be taken back.
-    pub(crate) fn checkpoint_may_be_published(&self) -> bool {
-        let Some((links, sessions)) = self.history.links.as_ref().zip(self.sessions.as_ref()) else {
-            return true;
-        };
-        let may_cover = links.logging.checkpoint_may_cover();
-        sessions.checkpointing.as_ref().is_none_or(|(executed, _)| *executed <= may_cover)
     }
 }
 

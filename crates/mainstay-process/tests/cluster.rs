@@ -81,8 +81,9 @@ impl Handler for Ring {
     }
 }
 
-fn config(me: u32, policy: Policy, level: Level, window_messages_max: u32) -> Config {
-    let others = (1..=3).filter(|node| *node != me).map(|node| (NodeId(node), policy)).collect();
+fn config(me: u32, policies: [Policy; 3], level: Level, window_messages_max: u32) -> Config {
+    let mut others: BTreeMap<NodeId, Policy> = (1..).map(NodeId).zip(policies).collect();
+    let policy = others.remove(&NodeId(me)).expect("one of the three");
     let links = LinkLimits { window_messages_max, ..LinkLimits::default() };
     let cluster = Cluster { id: ClusterId([3; 16]), me: NodeId(me), others, links };
     Config {
@@ -98,7 +99,8 @@ type Node = Machine<Ring>;
 
 /// Three nodes and what is on its way between them.
 struct Net {
-    policy: Policy,
+    /// Of nodes 1, 2 and 3.
+    policies: [Policy; 3],
     level: Level,
     window_messages_max: u32,
     nodes: BTreeMap<NodeId, Node>,
@@ -113,9 +115,9 @@ struct Net {
 }
 
 impl Net {
-    fn new(policy: Policy, level: Level, seed: u64) -> Self {
+    fn new(policies: [Policy; 3], level: Level, seed: u64) -> Self {
         let mut net = Self {
-            policy,
+            policies,
             level,
             window_messages_max: LinkLimits::default().window_messages_max,
             nodes: BTreeMap::new(),
@@ -142,7 +144,7 @@ impl Net {
     fn start(&mut self, node: NodeId, roll_back: Option<RolledBack>) {
         let disk = self.disks.remove(&node).expect("a dead node's disk lies there");
         let handler = Ring { me: node.0, ..Ring::default() };
-        let config = config(node.0, self.policy, self.level, self.window_messages_max);
+        let config = config(node.0, self.policies, self.level, self.window_messages_max);
         let store = StoreId([u8::try_from(node.0).expect("small"); 16]);
         let machine = Machine::start(disk, config, handler, store, roll_back).expect("it recovers");
         self.nodes.insert(node, machine);
@@ -217,7 +219,7 @@ impl Net {
             }
         }
         if let Some(rolled_back) = roll_back {
-            assert_eq!(self.policy, Policy::Optimistic);
+            assert_eq!(self.policies[node.0 as usize - 1], Policy::Optimistic);
             self.rolled_back += 1;
             let machine = self.nodes.remove(&node).expect("it just ran");
             // The process lives on: its page cache and ring do as well.
@@ -266,6 +268,24 @@ impl Net {
         true
     }
 
+    /// Everything that `from` has sent to `to` arrives.
+    fn arrive(&mut self, from: u32, to: u32) {
+        let (from, to) = (NodeId(from), NodeId(to));
+        for bytes in self.on_the_way.remove(&(from, to)).unwrap_or_default() {
+            self.step(to, Event::Peer(PeerEvent::Frames { peer: from, bytes }));
+        }
+        self.step(to, Event::Drained);
+    }
+
+    fn finish_disk_of(&mut self, node: u32) {
+        self.nodes.get_mut(&NodeId(node)).expect("it runs").complete_disk();
+        self.take_out(NodeId(node));
+    }
+
+    fn folded_by(&self, node: u32) -> usize {
+        self.nodes[&NodeId(node)].process.handler().folded.len()
+    }
+
     fn settle(&mut self) {
         for _ in 0..100_000 {
             for node in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -312,7 +332,7 @@ fn names(count: usize) -> Vec<String> {
 
 /// Returns how often a node that did not fail rolled back.
 fn run(policy: Policy, level: Level, seed: u64, crashes: usize) -> u32 {
-    let mut net = Net::new(policy, level, seed);
+    let mut net = Net::new([policy; 3], level, seed);
     net.settle();
     let names = names(12);
     let mut left = crashes;
@@ -346,7 +366,7 @@ fn run(policy: Policy, level: Level, seed: u64, crashes: usize) -> u32 {
 
 /// Two of the three are down at once, and come back in any order and at any moment of each other's recovery.
 fn run_pairs(policy: Policy, window_messages_max: u32, seed: u64) {
-    let mut net = Net::new(policy, Level::Disk, seed);
+    let mut net = Net::new([policy; 3], Level::Disk, seed);
     net.window_messages_max = window_messages_max;
     net.settle();
     let names = names(12);
@@ -433,7 +453,7 @@ fn a_policy_that_needs_other_nodes_is_refused_to_a_process_that_stands_alone() {
 
 #[test]
 fn a_message_that_is_too_long_is_a_failure_of_its_handler() {
-    let mut net = Net::new(Policy::Deferred, Level::Disk, 1);
+    let mut net = Net::new([Policy::Deferred; 3], Level::Disk, 1);
     net.settle();
     // Within the limit as a request; the handler adds its own words to it.
     let long = "x".repeat(510);
@@ -462,4 +482,54 @@ fn two_power_failures_at_once_lose_and_double_nothing_under_causal_2() {
             run_pairs(Policy::Causal { f: 2 }, window_messages_max, seed);
         }
     }
+}
+
+/// Node 2 recovers a delivery that is safe in its own journal and depends on one that node 1 can still lose. What it then told node 3,
+/// which never takes anything back, must wait in the new life as it did in the old one.
+#[test]
+fn a_recovered_optimistic_node_lets_no_stranger_see_what_another_can_still_lose() {
+    let policies = [Policy::Optimistic, Policy::Optimistic, Policy::Deferred];
+    let mut net = Net::new(policies, Level::Disk, 1);
+    net.settle();
+    net.ask(NodeId(1), "r");
+    net.arrive(1, 2);
+    net.finish_disk_of(2);
+    net.arrive(2, 3);
+    assert_eq!((net.folded_by(2), net.folded_by(3)), (1, 0), "it waits for node 1's journal");
+
+    net.crash(NodeId(2));
+    net.start(NodeId(2), None);
+    assert_eq!(net.folded_by(2), 1, "its own journal had it");
+    for _ in 0..3 {
+        net.arrive(3, 2);
+        net.arrive(2, 3);
+    }
+    assert_eq!(net.folded_by(3), 0, "it waits still");
+
+    net.crash(NodeId(1));
+    net.start(NodeId(1), None);
+    net.settle();
+    assert_eq!((net.rolled_back, net.folded_by(2)), (1, 0), "node 1 lost the request");
+    net.ask(NodeId(1), "r");
+    net.settle();
+    net.check(&["r".to_owned()]);
+}
+
+/// A node that tells and is told, and lets nothing out, has no reason to wait for its disk.
+#[test]
+fn an_optimistic_node_without_an_effect_asks_for_no_sync() {
+    let mut net = Net::new([Policy::Optimistic; 3], Level::Disk, 1);
+    net.settle();
+    net.ask(NodeId(1), "r");
+    net.arrive(1, 2);
+    net.arrive(2, 3);
+    assert_eq!((net.folded_by(2), net.folded_by(3)), (1, 1));
+    let writes = |net: &Net, node| net.nodes[&NodeId(node)].writes_asked();
+    assert_eq!([1, 2, 3].map(|node| writes(&net, node)), [0, 0, 0]);
+    net.arrive(3, 1);
+    net.arrive(1, 2);
+    net.arrive(1, 3);
+    assert_eq!([1, 2, 3].map(|node| writes(&net, node)), [1, 1, 1], "the answer waits for all three");
+    net.settle();
+    net.check(&["r".to_owned()]);
 }
