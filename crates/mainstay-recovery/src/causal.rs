@@ -25,6 +25,7 @@ mod intake;
 mod link;
 mod log;
 mod offer;
+mod positions;
 mod wire;
 
 use crate::logging::{Admission, Logging, Malformed, Source, Wish};

@@ -4,6 +4,7 @@
 //! Positions number the entries; they go up, never back, and are not given twice within a life, so that they can name on
 //! the wire how much of the log a peer has taken. This node's delivery depends at most on what stands before it.
 
+use super::positions::Positions;
 use super::wire::{Determinant, What};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId};
@@ -57,7 +58,7 @@ pub(super) struct Log {
     f: u32,
     entries: VecDeque<Entry>,
     /// Position of every entry that is not gone.
-    at: BTreeMap<(NodeId, DeliveryIndex), u64>,
+    at: Positions,
     end: u64,
     /// How many entries at the front are stable or gone, all without a gap.
     settled: usize,
@@ -75,7 +76,7 @@ impl Log {
             me,
             f: u32::from(f),
             entries: VecDeque::new(),
-            at: BTreeMap::new(),
+            at: Positions::default(),
             end: 0,
             settled: 0,
             gone_settled: 0,
@@ -126,11 +127,11 @@ impl Log {
 
     /// How many determinants are known.
     pub(super) fn known(&self) -> usize {
-        self.at.len()
+        self.at.known()
     }
 
     pub(super) fn knows(&self, owner: NodeId, delivery: DeliveryIndex) -> bool {
-        self.at.contains_key(&(owner, delivery))
+        self.at.get(owner, delivery).is_some()
     }
 
     /// The place of `delivery` of `owner`, as known here.
@@ -140,7 +141,7 @@ impl Log {
 
     /// Position of a determinant that is known and not covered.
     pub(super) fn position(&self, owner: NodeId, delivery: DeliveryIndex) -> Option<u64> {
-        self.at.get(&(owner, delivery)).copied()
+        self.at.get(owner, delivery)
     }
 
     /// The entries behind `position`, in order.
@@ -149,15 +150,23 @@ impl Log {
     }
 
     fn index_behind(&self, position: u64) -> usize {
-        // Nearly always what is asked for is the end.
-        if position >= self.end {
-            return self.entries.len();
+        let index = self.index_from(position);
+        index + usize::from(self.entries.get(index).is_some_and(|entry| entry.position == position))
+    }
+
+    /// Where the first entry stands whose position is not below `position`.
+    fn index_from(&self, position: u64) -> usize {
+        // Only settled entries are ever taken out: from behind them on positions follow each other without a gap.
+        let from_end = (self.end + 1).saturating_sub(position);
+        let index = (self.entries.len() as u64).checked_sub(from_end).map(|index| index as usize);
+        match index {
+            Some(index) if self.entries.get(index).is_none_or(|entry| entry.position == position) => index,
+            _ => self.entries.partition_point(|entry| entry.position < position),
         }
-        self.entries.partition_point(|entry| entry.position <= position)
     }
 
     fn entry_mut(&mut self, position: u64) -> &mut Entry {
-        let index = self.entries.partition_point(|entry| entry.position < position);
+        let index = self.index_from(position);
         let entry = &mut self.entries[index];
         assert!(entry.position == position, "positions handed out name entries");
         entry
@@ -167,14 +176,16 @@ impl Log {
     pub(super) fn push_own(&mut self, place: Place, what: What, origin: Point) -> u64 {
         assert!(place.delivery == self.own_last.next(), "deliveries come in order, without a gap");
         self.own_last = place.delivery;
-        if self.place(self.me, place.delivery) == Some(place) {
-            let position = self.at[&(self.me, place.delivery)];
-            self.entry_mut(position).origin = origin;
-            self.settle();
-            return position;
+        if let Some(position) = self.position(self.me, place.delivery) {
+            let known = self.entry_mut(position);
+            if known.place == place {
+                known.origin = origin;
+                self.settle();
+                return position;
+            }
+            // What was told of this place belongs to a life that lost it.
+            self.drop_own(place.delivery);
         }
-        // What else was told of this place belongs to a life that lost it.
-        self.drop_own(place.delivery);
         self.push(Determinant { owner: self.me, place, what }, origin, 0);
         self.settle();
         self.end
@@ -193,7 +204,7 @@ impl Log {
     /// A determinant that `from` told, or one more copy of a known one.
     pub(super) fn merge(&mut self, from: NodeId, determinant: Determinant) {
         let holders = bit(from) | bit(determinant.owner) | bit(self.me);
-        match self.at.get(&(determinant.owner, determinant.place.delivery)).copied() {
+        match self.position(determinant.owner, determinant.place.delivery) {
             Some(position) => {
                 let f = self.f;
                 hold(self.entry_mut(position), holders, f);
@@ -210,7 +221,7 @@ impl Log {
         if owner != self.me {
             self.foreign_bytes += bytes;
         }
-        self.at.insert((owner, place.delivery), self.end);
+        self.at.insert(owner, place.delivery, self.end);
         let mut entry =
             Entry { position: self.end, owner, place, what, origin, holders: 0, stable: false, gone: false };
         hold(&mut entry, holders | bit(self.me) | bit(owner), self.f);
@@ -239,7 +250,7 @@ impl Log {
 
     /// A disk, or enough nodes, hold the entry at `position`, if it still is there.
     pub(super) fn make_stable(&mut self, position: u64) {
-        let index = self.entries.partition_point(|entry| entry.position < position);
+        let index = self.index_from(position);
         if let Some(entry) = self.entries.get_mut(index).filter(|entry| entry.position == position) {
             entry.stable = true;
         }
@@ -250,8 +261,7 @@ impl Log {
         if upto <= after {
             return;
         }
-        let told: Vec<u64> =
-            self.at.range((owner, after.next())..=(owner, upto)).map(|(_, &at)| at).collect();
+        let told: Vec<u64> = self.at.range(owner, after.next()..=upto).map(|(_, at)| at).collect();
         for position in told {
             self.make_stable(position);
         }
@@ -284,8 +294,7 @@ impl Log {
         last: DeliveryIndex,
         which: impl Fn(&Entry) -> bool,
     ) {
-        let found: Vec<(DeliveryIndex, u64)> =
-            self.at.range((owner, first)..=(owner, last)).map(|(&(_, index), &at)| (index, at)).collect();
+        let found: Vec<(DeliveryIndex, u64)> = self.at.range(owner, first..=last).collect();
         for (delivery, position) in found {
             let settled = self.index_behind(position) <= self.settled;
             let entry = self.entry_mut(position);
@@ -297,7 +306,7 @@ impl Log {
             if let What::Input { record, .. } = &mut entry.what {
                 *record = None;
             }
-            self.at.remove(&(owner, delivery));
+            self.at.remove(owner, delivery);
             self.gone_settled += usize::from(settled);
             *self.bytes.get_mut(&owner).expect("an entry's bytes were counted when it came") -= bytes;
             if owner != self.me {
@@ -357,7 +366,7 @@ impl Log {
 
     /// The last position that own deliveries up to `index` stand at.
     pub(super) fn last_position_upto(&self, index: DeliveryIndex) -> Option<u64> {
-        self.at.range((self.me, DeliveryIndex(0))..=(self.me, index)).map(|(_, &position)| position).max()
+        self.at.range(self.me, DeliveryIndex(0)..=index).map(|(_, position)| position).max()
     }
 }
 
