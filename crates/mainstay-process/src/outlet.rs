@@ -74,6 +74,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let is_request = matches!(pending.delivery, Delivery::Request { .. });
         if let (true, None, Some(token)) = (is_request, &done.answer, pending.token) {
             self.waiting.insert(RequestId(prefix.delivery), vec![token]);
+            self.waiting_end = end;
         }
         let reply = match (&pending.delivery, done.answer, done.registered) {
             (Delivery::Request { identity, .. }, Some(answer), _) => {

@@ -28,7 +28,7 @@ use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{Health, Journal};
 use mainstay_journal::memory::PageMemory;
 use mainstay_types::held::Held;
-use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, OutputId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, OutputId};
 use mainstay_types::machine::Machine;
 use mainstay_types::mark::{After, Mark};
 use mainstay_types::time::Time;
@@ -62,6 +62,8 @@ pub struct Process<H, M> {
     pub(crate) verdicts: Vec<Quarantined>,
     /// Who waits for requests that a later delivery answers.
     pub(crate) waiting: BTreeMap<RequestId, Vec<ReplyToken>>,
+    /// Where the record of the last of them ends.
+    pub(crate) waiting_end: Lsn,
     /// What is volatile about the links to other nodes; `None` for a process that stands alone.
     pub(crate) sessions: Option<Sessions>,
 }
@@ -313,7 +315,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let logged = self.logged.back().map(|last| last.appended.end.0);
         let checkpoint = self.schedule.wants_durable().map(|lsn| lsn.0);
         let stopping = matches!(self.life, Life::Stopping { .. }).then(|| self.journal.end().0);
-        let wanted = [self.gate.wanted(Mark::Durable), logged, checkpoint, stopping, flush]
+        // Where messages are in no journal, this record is all that the answer will wait for here: the disk works while other nodes do.
+        let answer = (!self.config.policy.journals_messages())
+            .then(|| self.effect_after(self.waiting_end).value_of(Mark::Durable))
+            .flatten();
+        let wanted = [self.gate.wanted(Mark::Durable), logged, checkpoint, stopping, answer, flush]
             .into_iter()
             .flatten()
             .max();

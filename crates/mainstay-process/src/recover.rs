@@ -391,6 +391,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             scratch: Scratch::default(),
             verdicts: Vec::new(),
             waiting: BTreeMap::new(),
+            waiting_end: Lsn::ZERO,
             sessions,
         };
         let mut losses = Vec::new();

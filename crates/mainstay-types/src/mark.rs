@@ -63,6 +63,12 @@ impl After {
         panic!("an effect waits for at most {} marks", self.0.len());
     }
 
+    /// The value of `mark` that is waited for, if it is one of the two.
+    #[must_use]
+    pub fn value_of(&self, mark: Mark) -> Option<u64> {
+        self.waits().find(|&(waited, _)| waited == mark).map(|(_, value)| value)
+    }
+
     /// The pairs, in no particular order.
     pub fn waits(&self) -> impl Iterator<Item = (Mark, u64)> + '_ {
         self.0.iter().flatten().copied()
@@ -91,5 +97,6 @@ mod tests {
     fn the_same_mark_twice_keeps_the_higher_value() {
         let after = After::mark(Mark::Durable, 7).and(Mark::Durable, 3).and(Mark::Appended, 1);
         assert_eq!(after.waits().collect::<Vec<_>>(), [(Mark::Durable, 7), (Mark::Appended, 1)]);
+        assert_eq!((after.value_of(Mark::Durable), after.value_of(Mark::Recoverable)), (Some(7), None));
     }
 }
