@@ -7,9 +7,8 @@ mod message_rates;
 mod replay;
 mod streaming;
 
-use crate::machine;
 use crate::report::{Report, Target};
-use crate::scratch::Scratch;
+use crate::setting::{self, Part};
 use mainstay_disk::disk::Backend;
 use mainstay_disk::log::{CommitError, Log, SealError};
 use mainstay_disk::open::{OpenDiskError, Options, open};
@@ -20,7 +19,6 @@ use mainstay_journal::reader::ReadError;
 use mainstay_journal::record::Kind;
 use mainstay_types::id::InstanceId;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The records of these benchmarks.
@@ -28,19 +26,6 @@ const KIND: Kind = Kind::FIRST_USER;
 
 /// The only instance.
 const INSTANCE: InstanceId = InstanceId(0);
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct JournalOptions {
-    /// Where the scratch directory is made: on the disk to be measured.
-    pub directory: PathBuf,
-    /// Answer within 40 seconds, with fewer samples.
-    pub quick: bool,
-    /// What performs writes in the background.
-    pub backend: Backend,
-    /// Only the figures whose name contains this; all when empty.
-    pub only: String,
-}
 
 /// The benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -65,55 +50,30 @@ pub enum BenchError {
     Read(#[from] ReadError),
 }
 
-/// Measures everything; `progress` is told what comes next.
+/// What is told to this benchmark alone: what performs writes in the background.
+type Setting<'a> = setting::Setting<'a, Backend>;
+
+/// Measures everything, with `backend` to perform writes in the background; `progress` is told what comes next.
 ///
 /// # Errors
 /// See [`BenchError`]; the scratch directory is removed all the same.
-pub fn journal(options: &JournalOptions, progress: &mut dyn FnMut(&str)) -> Result<Report, BenchError> {
-    let scratch = Scratch::create(&options.directory)?;
-    let mut report = Report {
-        bench: "journal",
-        machine: machine::describe(scratch.path()),
-        quick: options.quick,
-        modelled: "nothing",
-        figures: Vec::new(),
-        tables: Vec::new(),
-        targets: Vec::new(),
-    };
-    let setting = Setting { directory: scratch.path(), quick: options.quick, backend: options.backend };
-    let figures: [(&str, Measure); 6] = [
-        ("commit latency", commit_latency::measure),
-        ("group commit", group_commit::measure),
-        ("streaming", streaming::measure),
-        ("append", append::measure),
-        ("replay", replay::measure),
-        ("message rates", message_rates::measure),
-    ];
-    for (name, measure) in figures {
-        if name.contains(&options.only) {
-            progress(name);
-            measure(&setting, &mut report)?;
-        }
-    }
-    Ok(report)
-}
-
-type Measure = fn(&Setting<'_>, &mut Report) -> Result<(), BenchError>;
-
-/// What every figure is measured in.
-#[derive(Clone, Copy, Debug)]
-struct Setting<'a> {
-    directory: &'a Path,
-    quick: bool,
+pub fn journal(
+    options: &setting::Options,
     backend: Backend,
+    progress: &dyn Fn(&str),
+) -> Result<Report, BenchError> {
+    let parts = [
+        Part { name: "commit latency", measure: commit_latency::measure },
+        Part { name: "group commit", measure: group_commit::measure },
+        Part { name: "streaming", measure: streaming::measure },
+        Part { name: "append", measure: append::measure },
+        Part { name: "replay", measure: replay::measure },
+        Part { name: "message rates", measure: message_rates::measure },
+    ];
+    setting::run("journal", options, &backend, &parts, progress)
 }
 
 impl Setting<'_> {
-    /// One of two values: for the short form, for the long one.
-    fn choose<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
     /// A new journal in a folder of its own, with room for `free_segments` to be recycled.
     fn open_log(
         &self,
@@ -133,7 +93,7 @@ impl Setting<'_> {
                 free_segments_max: free_segments,
                 ..OpenOptions::default()
             },
-            backend: self.backend,
+            backend: *self.given,
             create_directory: true,
             hint: "mainstay bench journal".to_owned(),
             record: None,

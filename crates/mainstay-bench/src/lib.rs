@@ -9,5 +9,6 @@ pub mod logging;
 pub mod machine;
 pub mod report;
 pub mod scratch;
+pub mod setting;
 pub mod step;
 pub mod system_calls;

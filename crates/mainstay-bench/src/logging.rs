@@ -12,24 +12,10 @@ mod usage;
 
 pub mod node;
 
-use crate::machine;
 use crate::report::Report;
-use crate::scratch::Scratch;
+use crate::setting::{self, Part};
 use std::io;
-use std::path::{Path, PathBuf};
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct LoggingOptions {
-    /// Where the scratch directory is made: on the disk to be measured.
-    pub directory: PathBuf,
-    /// Answer within 40 seconds, with fewer samples and one size of messages.
-    pub quick: bool,
-    /// A program that is a node ([`node::serve`]) when it gets `bench-node ARGUMENTS`.
-    pub program: PathBuf,
-    /// Only the figures whose name contains this; all when empty.
-    pub only: String,
-}
+use std::path::Path;
 
 /// The benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -65,50 +51,33 @@ pub enum LoggingError {
     },
 }
 
-/// What every figure is measured in.
-#[derive(Clone, Copy, Debug)]
-struct Setting<'a> {
-    directory: &'a Path,
-    quick: bool,
-    program: &'a Path,
-}
+/// What is told to this benchmark alone: a program that is a node ([`node::serve`]) when it gets `bench-node ARGUMENTS`.
+type Setting<'a> = setting::Setting<'a, Path>;
 
-impl Setting<'_> {
-    /// One of two values: for the short form, for the long one.
-    fn choose<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-}
-
-type Measure = fn(&Setting<'_>, &mut Report) -> Result<(), LoggingError>;
-
-/// Measures everything; `progress` is told what comes next.
+/// Measures everything; `progress` is told what comes next. `program` is a node ([`node::serve`]) when it gets `bench-node
+/// ARGUMENTS`.
 ///
 /// # Errors
 /// See [`LoggingError`]; the nodes are ended and the scratch directory is removed all the same.
-pub fn logging(options: &LoggingOptions, progress: &mut dyn FnMut(&str)) -> Result<Report, LoggingError> {
-    let scratch = Scratch::create(&options.directory)?;
-    let mut report = Report {
-        bench: "logging",
-        machine: machine::describe(scratch.path()),
-        quick: options.quick,
-        modelled: "nothing",
-        figures: Vec::new(),
-        tables: Vec::new(),
-        targets: Vec::new(),
-    };
-    let setting = Setting { directory: scratch.path(), quick: options.quick, program: &options.program };
-    let figures: [(&str, Measure); 4] = [
-        (rings::PING_PONG.name, |setting, report| rings::measure(&rings::PING_PONG, setting, report)),
-        (rings::PIPELINE_1.name, |setting, report| rings::measure(&rings::PIPELINE_1, setting, report)),
-        (rings::PIPELINE_16.name, |setting, report| rings::measure(&rings::PIPELINE_16, setting, report)),
-        (call::NAME, call::measure),
+pub fn logging(
+    options: &setting::Options,
+    program: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<Report, LoggingError> {
+    let parts = [
+        Part {
+            name: rings::PING_PONG.name,
+            measure: |setting, report| rings::measure(&rings::PING_PONG, setting, report),
+        },
+        Part {
+            name: rings::PIPELINE_1.name,
+            measure: |setting, report| rings::measure(&rings::PIPELINE_1, setting, report),
+        },
+        Part {
+            name: rings::PIPELINE_16.name,
+            measure: |setting, report| rings::measure(&rings::PIPELINE_16, setting, report),
+        },
+        Part { name: call::NAME, measure: call::measure },
     ];
-    for (name, measure) in figures {
-        if name.contains(&options.only) {
-            progress(name);
-            measure(&setting, &mut report)?;
-        }
-    }
-    Ok(report)
+    setting::run("logging", options, program, &parts, progress)
 }

@@ -7,29 +7,14 @@ mod requests;
 mod restart;
 mod services;
 
-use crate::machine;
 use crate::report::Report;
-use crate::scratch::Scratch;
+use crate::setting::{self, Part};
 use mainstay_disk::open::OpenDiskError;
 use mainstay_process::recover::RecoverError;
 use mainstay_runtime::checkpoint_writer::SaveError;
 use mainstay_runtime::service::{EndError, StartError};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct StepOptions {
-    /// Where the scratch directory is made: on the disk to be measured.
-    pub directory: PathBuf,
-    /// Answer within 40 seconds, with fewer samples.
-    pub quick: bool,
-    /// A program that serves when it gets `serve --dir DIR --listen ADDRESS`, for the memory of an idle service; without it
-    /// that figure is left out.
-    pub serve: Option<PathBuf>,
-    /// Only the figures whose name contains this; all when empty.
-    pub only: String,
-}
 
 /// The benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -68,51 +53,24 @@ pub enum StepError {
     },
 }
 
-/// What every figure is measured in.
-#[derive(Clone, Copy, Debug)]
-struct Setting<'a> {
-    directory: &'a Path,
-    quick: bool,
-    serve: Option<&'a Path>,
-}
+/// What is told to this benchmark alone: the program that serves.
+type Setting<'a> = setting::Setting<'a, Path>;
 
-impl Setting<'_> {
-    /// One of two values: for the short form, for the long one.
-    fn choose<T>(&self, quick: T, full: T) -> T {
-        if self.quick { quick } else { full }
-    }
-}
-
-type Measure = fn(&Setting<'_>, &mut Report) -> Result<(), StepError>;
-
-/// Measures everything; `progress` is told what comes next.
+/// Measures everything; `progress` is told what comes next. `program` serves when it gets `serve --dir DIR --listen ADDRESS`, for
+/// the memory of an idle service.
 ///
 /// # Errors
 /// See [`StepError`]; the scratch directory is removed all the same.
-pub fn step(options: &StepOptions, progress: &mut dyn FnMut(&str)) -> Result<Report, StepError> {
-    let scratch = Scratch::create(&options.directory)?;
-    let mut report = Report {
-        bench: "step",
-        machine: machine::describe(scratch.path()),
-        quick: options.quick,
-        modelled: "nothing",
-        figures: Vec::new(),
-        tables: Vec::new(),
-        targets: Vec::new(),
-    };
-    let setting =
-        Setting { directory: scratch.path(), quick: options.quick, serve: options.serve.as_deref() };
-    let figures: [(&str, Measure); 4] = [
-        ("requests", requests::measure),
-        ("checkpoint", checkpoint::measure),
-        ("restart", restart::measure),
-        ("memory", memory::measure),
+pub fn step(
+    options: &setting::Options,
+    program: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<Report, StepError> {
+    let parts = [
+        Part { name: "requests", measure: requests::measure },
+        Part { name: "checkpoint", measure: checkpoint::measure },
+        Part { name: "restart", measure: restart::measure },
+        Part { name: "memory", measure: memory::measure },
     ];
-    for (name, measure) in figures {
-        if name.contains(&options.only) {
-            progress(name);
-            measure(&setting, &mut report)?;
-        }
-    }
-    Ok(report)
+    setting::run("step", options, program, &parts, progress)
 }

@@ -2,10 +2,11 @@
 
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
-use mainstay_bench::journal::{JournalOptions, journal};
-use mainstay_bench::logging::{LoggingOptions, logging};
+use mainstay_bench::journal::journal;
+use mainstay_bench::logging::logging;
 use mainstay_bench::report::Report;
-use mainstay_bench::step::{StepOptions, step};
+use mainstay_bench::setting::Options;
+use mainstay_bench::step::step;
 use mainstay_disk::disk::Backend;
 use std::path::PathBuf;
 
@@ -68,6 +69,12 @@ pub(crate) struct Common {
     only: String,
 }
 
+impl Common {
+    fn options(self) -> Options {
+        Options { directory: self.dir, quick: self.quick, only: self.only }
+    }
+}
+
 /// `mainstay bench journal`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JournalBench {
@@ -83,21 +90,21 @@ pub(crate) struct JournalBench {
 /// # Errors
 /// When it cannot be run to its end; a target that is missed is no error but a verdict.
 pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
-    let mut say = |next: &str| eprintln!("  {next}");
+    let say = |next: &str| eprintln!("  {next}");
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let broke_off = "the benchmark broke off";
     let (report, json) = match bench {
-        Bench::Journal(JournalBench { common: Common { quick, json, dir, only }, backend }) => {
-            let options = JournalOptions { directory: dir, quick, backend, only };
-            (journal(&options, &mut say).context("the benchmark broke off")?, json)
+        Bench::Journal(JournalBench { common, backend }) => {
+            let json = common.json;
+            (journal(&common.options(), backend, &say).context(broke_off)?, json)
         }
-        Bench::Step(Common { quick, json, dir, only }) => {
-            let serve = Some(std::env::current_exe().context("cannot find this program's own file")?);
-            let options = StepOptions { directory: dir, quick, serve, only };
-            (step(&options, &mut say).context("the benchmark broke off")?, json)
+        Bench::Step(common) => {
+            let json = common.json;
+            (step(&common.options(), &program, &say).context(broke_off)?, json)
         }
-        Bench::Logging(Common { quick, json, dir, only }) => {
-            let program = std::env::current_exe().context("cannot find this program's own file")?;
-            let options = LoggingOptions { directory: dir, quick, program, only };
-            (logging(&options, &mut say).context("the benchmark broke off")?, json)
+        Bench::Logging(common) => {
+            let json = common.json;
+            (logging(&common.options(), &program, &say).context(broke_off)?, json)
         }
     };
     if report.figures.is_empty() && report.tables.is_empty() {

@@ -46,7 +46,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let mut measured = Vec::new();
     for policy in POLICIES {
         let what = What::Recoverable { policy, level: Level::Disk };
-        let cluster = Cluster::start(setting.program, setting.directory, &what, NODES)?;
+        let cluster = Cluster::start(setting.given, setting.directory, &what, NODES)?;
         let usage = Usage::new(cluster.processes(), setting.directory);
         let (latency_us, round_us) = (Samples::default(), Samples::default());
         measured.push(Measured { what, cluster, usage, latency_us, round_us });

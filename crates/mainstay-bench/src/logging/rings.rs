@@ -142,7 +142,7 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
             .into_iter()
             .map(|what| {
                 scope.spawn(move || {
-                    let cluster = Cluster::start(setting.program, setting.directory, &what, shape.nodes)?;
+                    let cluster = Cluster::start(setting.given, setting.directory, &what, shape.nodes)?;
                     Ok::<_, LoggingError>((what, cluster))
                 })
             })

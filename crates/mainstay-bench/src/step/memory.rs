@@ -24,7 +24,7 @@ impl Drop for Serving {
 }
 
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), StepError> {
-    let Some(program) = setting.serve else { return Ok(()) };
+    let program = setting.given;
     let port_file = setting.directory.join("idle.port");
     let child = Command::new(program)
         .args(["serve", "--listen", "127.0.0.1:0", "--dir"])
