@@ -13,7 +13,7 @@
 //! A protocol keeps its own bookkeeping and knows neither the channel's log nor the journal: what it wants of them is a
 //! [`Wish`], which the composer performs at once.
 
-use mainstay_types::codec::Truncated;
+use mainstay_types::codec::{Truncated, VarintError};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, Ssn};
 use std::fmt::Debug;
@@ -140,6 +140,15 @@ pub enum Malformed {
         /// What it had claimed.
         claimed: DeliveryIndex,
     },
+}
+
+impl From<VarintError> for Malformed {
+    fn from(error: VarintError) -> Self {
+        match error {
+            VarintError::Truncated(truncated) => Self::Truncated(truncated),
+            VarintError::TooLarge { at } => Self::Number { at },
+        }
+    }
 }
 
 /// One message-logging protocol at one node.

@@ -12,6 +12,20 @@ pub struct Truncated {
     pub left: usize,
 }
 
+/// A number in bytes of varying count could not be read. Bytes of it may have been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VarintError {
+    /// It ends too early.
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
+    /// It does not fit into 64 bits.
+    #[error("the number at byte {at} does not fit into 64 bits")]
+    TooLarge {
+        /// Offset of its first byte.
+        at: usize,
+    },
+}
+
 /// Reads values one after another from a slice.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -88,6 +102,26 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// A number written by [`put_varint`].
+    ///
+    /// # Errors
+    /// See [`VarintError`].
+    pub fn varint(&mut self) -> Result<u64, VarintError> {
+        let at = self.at;
+        let mut value = 0_u64;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return Err(VarintError::TooLarge { at });
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(VarintError::TooLarge { at })
+    }
+
     /// A byte string written by [`put_bytes`].
     ///
     /// # Errors
@@ -109,9 +143,36 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Appends a number in 1 to 10 bytes (LEB128): seven bits each, the lowest first, with the highest bit set in all but the last.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn varints_read_back_and_longer_ones_are_refused() {
+        for value in [0, 1, 127, 128, 300, 1 << 32, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            let mut reader = Reader::new(&out);
+            assert_eq!(reader.varint(), Ok(value));
+            assert_eq!(reader.rest(), [0; 0]);
+        }
+        let refused = Err(VarintError::TooLarge { at: 0 });
+        assert_eq!(Reader::new(&[0xff; 10]).varint(), refused);
+        assert_eq!(Reader::new(&[0x80; 11]).varint(), refused);
+        let mut two_past_64_bits = [0x80; 10];
+        two_past_64_bits[9] = 2;
+        assert_eq!(Reader::new(&two_past_64_bits).varint(), refused);
+        assert!(matches!(Reader::new(&[0x80]).varint(), Err(VarintError::Truncated(_))));
+    }
 
     #[test]
     fn a_truncated_value_says_where_and_reads_nothing() {

@@ -5,6 +5,7 @@
 
 use crate::logging::Malformed;
 use mainstay_types::codec::Reader;
+pub(super) use mainstay_types::codec::put_varint;
 use mainstay_types::determinant::Place;
 use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, Ssn};
 use mainstay_types::time::Time;
@@ -201,29 +202,8 @@ pub(super) fn never(peer: NodeId, what: &'static str, number: u64) -> Malformed 
     Malformed::NeverReached { peer, what, number }
 }
 
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
-    }
-    out.push(value.to_le_bytes()[0]);
-}
-
 pub(super) fn varint(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
-    let at = reader.position();
-    let mut value = 0_u64;
-    for shift in (0..u64::BITS).step_by(7) {
-        let byte = reader.u8()?;
-        let bits = u64::from(byte & 0x7f);
-        if shift == 63 && byte > 1 {
-            return Err(Malformed::Number { at });
-        }
-        value |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(Malformed::Number { at })
+    Ok(reader.varint()?)
 }
 
 /// Nothing may follow on the last field.

@@ -3,6 +3,7 @@
 use super::lives::Lives;
 use crate::logging::Malformed;
 use mainstay_types::codec::Reader;
+pub(super) use mainstay_types::codec::put_varint as put_number;
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId};
 
@@ -56,31 +57,8 @@ impl Told {
     }
 }
 
-/// Writes a number in 1 to 10 bytes.
-pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// Reads what [`put_number`] wrote.
 pub(super) fn take_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
-    let at = reader.position();
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = reader.u8()?;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits {
-            return Err(Malformed::Number { at });
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(Malformed::Number { at })
+    Ok(reader.varint()?)
 }
 
 /// Reads the number of a node.
