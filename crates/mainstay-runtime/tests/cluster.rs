@@ -3,7 +3,7 @@
 use mainstay_process::config::{Cluster, Config, Limits};
 use mainstay_process::handler::{Answer, Context, Handler, RequestId, RestoreError};
 use mainstay_recovery::policy::Policy;
-use mainstay_runtime::peers::settings::{self, PeerAddress, PeersSettings, Security};
+use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security};
 use mainstay_runtime::service::{Running, Service, start};
 use mainstay_runtime::settings::{Ingress, Settings};
 use mainstay_types::id::{ClusterId, DeliveryIndex, NodeId};
@@ -72,7 +72,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
     };
     let nodes = addresses.iter().enumerate().map(node).collect();
     let listen = addresses[me as usize - 1];
-    let peers = PeersSettings::new(settings::ClusterId([1; 16]), NodeId(me), listen, nodes, Security::Plain);
+    let peers = PeersSettings::new(ClusterId([1; 16]), NodeId(me), listen, nodes, Security::Plain);
     let settings = Settings {
         directory: directory.join(format!("n{me}")),
         disk: mainstay_disk::open::Options {

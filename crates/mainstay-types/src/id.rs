@@ -125,9 +125,18 @@ impl fmt::Debug for StoreId {
     }
 }
 
-/// The identity of a cluster: drawn once, when its list of nodes is written.
+/// The identity of a cluster: nodes of another one are refused. Drawn once, when its list of nodes is written, or made from a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClusterId(pub [u8; 16]);
+
+impl ClusterId {
+    /// The identity that belongs to a name: its XXH3 hash. It keeps clusters apart that were mixed up, not attackers out;
+    /// that is what certificates are for.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self(xxhash_rust::xxh3::xxh3_128(name.as_bytes()).to_le_bytes())
+    }
+}
 
 impl fmt::Display for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

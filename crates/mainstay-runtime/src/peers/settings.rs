@@ -1,30 +1,11 @@
 //! What a node is told about its cluster: who is in it, where, and what proves it.
 
+pub use mainstay_types::id::ClusterId;
 use mainstay_types::id::NodeId;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The identity of a cluster: nodes of another one are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClusterId(pub [u8; 16]);
-
-impl ClusterId {
-    /// The identity that belongs to a name: its XXH3 hash. It keeps clusters apart that were mixed up, not attackers out;
-    /// that is what certificates are for.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        Self(xxhash_rust::xxh3::xxh3_128(name.as_bytes()).to_le_bytes())
-    }
-}
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// One node in the list that all nodes of a cluster share.
 #[derive(Clone, Debug, PartialEq, Eq)]

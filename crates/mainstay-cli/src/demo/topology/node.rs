@@ -134,7 +134,7 @@ fn runtime_settings(
     let peers = PeersSettings {
         reconnect_max: RECONNECT_MAX,
         ..PeersSettings::new(
-            mainstay_runtime::peers::settings::ClusterId(cluster),
+            ClusterId(cluster),
             node_id(node),
             loopback(settings.peer_ports[node]),
             addresses.collect(),
