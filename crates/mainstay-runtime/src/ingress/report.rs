@@ -12,6 +12,7 @@ use hyper::{Response, StatusCode};
 use mainstay_journal::journal::Health;
 use mainstay_process::handler::Handler;
 use mainstay_process::process::OutputView;
+use mainstay_types::id::NodeId;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,12 +123,13 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
             journal.durable(),
             journal.first(),
             journal.health(),
+            core.process.retained().map(|kept| (kept.peer, kept.bytes, kept.messages)).collect::<Vec<_>>(),
         )
     })
     .await;
     let mut text = Text::default();
     text.gauge("mainstay_up", "1 while a process takes requests", u64::from(looked.is_some()));
-    if let Some((process, journal, end, durable, first, health)) = looked {
+    if let Some((process, journal, end, durable, first, health, retained)) = looked {
         text.gauge(
             "mainstay_poisoned",
             "1 after a failed sync",
@@ -185,6 +187,18 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
         text.counter("mainstay_checkpoints_total", "Checkpoints published", process.checkpoints);
         text.counter("mainstay_checkpoints_failed_total", "Checkpoints given up", process.checkpoints_failed);
         text.gauge("mainstay_checkpoint_bytes", "Bytes of the last checkpoint", process.checkpoint_bytes);
+        let bytes = retained.iter().map(|&(peer, bytes, _)| (peer, bytes));
+        text.by_peer(
+            "mainstay_sender_log_bytes",
+            "Memory kept for a node until it needs it no more, bytes",
+            bytes,
+        );
+        let messages = retained.iter().map(|&(peer, _, messages)| (peer, messages));
+        text.by_peer(
+            "mainstay_sender_log_messages",
+            "Messages kept for a node until it needs them no more",
+            messages,
+        );
     } else {
         let replaying = &shared.watch.replaying;
         text.gauge("mainstay_replaying", "Deliveries replayed so far", replaying.load(Ordering::Relaxed));
@@ -295,6 +309,13 @@ fn escaped(value: &str) -> String {
 struct Text(String);
 
 impl Text {
+    fn by_peer(&mut self, name: &str, help: &str, values: impl Iterator<Item = (NodeId, u64)>) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (peer, value) in values {
+            let _ = writeln!(self.0, "{name}{{peer=\"{}\"}} {value}", peer.0);
+        }
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
     }
