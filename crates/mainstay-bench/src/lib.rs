@@ -6,7 +6,9 @@
 pub mod floor;
 pub mod journal;
 pub mod logging;
+pub mod logging_cost;
 pub mod machine;
+pub mod plot;
 pub mod report;
 pub mod scratch;
 pub mod setting;

@@ -6,12 +6,19 @@ mod call;
 mod client;
 mod cluster;
 mod handler;
-mod rings;
+mod laps;
+mod pattern;
+mod recovery;
 mod sync_trio;
 mod usage;
 
 pub mod node;
 
+pub(crate) use client::Client;
+pub(crate) use cluster::NodeProcess;
+pub(crate) use node::Arguments;
+
+use crate::plot::{Panel, PlotError, svg};
 use crate::report::Report;
 use crate::setting::{self, Part};
 use std::io;
@@ -64,20 +71,32 @@ pub fn logging(
     program: &Path,
     progress: &dyn Fn(&str),
 ) -> Result<Report, LoggingError> {
+    macro_rules! laps {
+        ($shape:ident) => {
+            Part {
+                name: laps::$shape.name,
+                measure: |setting, report| laps::measure(&laps::$shape, setting, report),
+            }
+        };
+    }
     let parts = [
-        Part {
-            name: rings::PING_PONG.name,
-            measure: |setting, report| rings::measure(&rings::PING_PONG, setting, report),
-        },
-        Part {
-            name: rings::PIPELINE_1.name,
-            measure: |setting, report| rings::measure(&rings::PIPELINE_1, setting, report),
-        },
-        Part {
-            name: rings::PIPELINE_16.name,
-            measure: |setting, report| rings::measure(&rings::PIPELINE_16, setting, report),
-        },
+        laps!(PING_PONG),
+        laps!(STREAM),
+        laps!(PIPELINE_1),
+        laps!(PIPELINE_16),
+        laps!(FAN),
+        laps!(EVERYBODY),
         Part { name: call::NAME, measure: call::measure },
+        Part { name: recovery::NAME, measure: recovery::measure },
     ];
     setting::run("logging", options, program, &parts, progress)
+}
+
+/// All figures of a report: latencies, and recovery times, by arm and size.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn plot(report: &Report) -> Result<String, PlotError> {
+    let panels: Vec<_> = report.figures.iter().map(Panel::of_ranges).filter(Panel::shows_something).collect();
+    svg(&panels, 2)
 }

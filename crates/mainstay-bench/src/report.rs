@@ -52,6 +52,22 @@ impl Samples {
         self.quantile(0.5)
     }
 
+    /// The standard deviation; zero below two samples.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let count = self.values.len() as f64;
+        let mean = self.values.iter().sum::<f64>() / count;
+        let squares: f64 = self.values.iter().map(|value| (value - mean).powi(2)).sum();
+        if self.values.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() }
+    }
+
+    /// The quotients of what was measured in the same round, ours over `reference`.
+    #[must_use]
+    pub fn ratios_to(&self, reference: &Self) -> Self {
+        let pairs = self.values.iter().zip(&reference.values);
+        Self { values: pairs.map(|(ours, reference)| ours / reference).collect() }
+    }
+
     /// The mean of the samples and half the width of its 95 % interval (two standard errors); no interval below 20
     /// samples.
     #[must_use]
@@ -61,8 +77,7 @@ impl Samples {
         if self.values.len() < PAIRS_MIN {
             return (mean, None);
         }
-        let variance = self.values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        (mean, Some(2.0 * (variance / count).sqrt()))
+        (mean, Some(2.0 * self.deviation() / count.sqrt()))
     }
 }
 
@@ -352,6 +367,12 @@ mod tests {
         let (mean, bound) = samples.mean_with_bound();
         assert_eq!(mean, 51.0);
         assert!((5.0..7.0).contains(&bound.expect("enough samples")));
+        let mut four = Samples::default();
+        four.extend([2.0, 4.0, 4.0, 6.0]);
+        assert!((four.deviation() - (8.0_f64 / 3.0).sqrt()).abs() < 1e-12);
+        let mut twice = Samples::default();
+        twice.extend([4.0, 8.0, 8.0, 12.0]);
+        assert_eq!(twice.ratios_to(&four).values(), [2.0; 4]);
         let mut few = Samples::default();
         few.push(1.0);
         assert_eq!(few.mean_with_bound(), (1.0, None));

@@ -7,6 +7,8 @@ mod requests;
 mod restart;
 mod services;
 
+pub(crate) use services::serve as serve_echo;
+
 use crate::report::Report;
 use crate::setting::{self, Part};
 use mainstay_disk::open::OpenDiskError;

@@ -3,11 +3,15 @@
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay_bench::journal::journal;
-use mainstay_bench::logging::logging;
+use mainstay_bench::logging::{self, logging};
+use mainstay_bench::logging_cost::{self, logging_cost};
+use mainstay_bench::plot::PlotError;
 use mainstay_bench::report::Report;
 use mainstay_bench::setting::Options;
 use mainstay_bench::step::step;
 use mainstay_disk::disk::Backend;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 /// `mainstay bench`.
@@ -33,7 +37,14 @@ Exit code 1 when a target is missed.")]
   mainstay bench logging --only ping-pong --json | jq .targets
 
 Every node is a process of its own with a journal of its own, on loopback. Exit code 1 when a target is missed.")]
-    Logging(Common),
+    Logging(Plotted),
+    /// What logging a message costs a server and its client, by size, level and way of logging.
+    #[command(after_help = "Examples:
+  mainstay bench logging-cost --quick
+  mainstay bench logging-cost --only latency --plot densities.svg
+
+Exit code 0: nothing is promised of these figures.")]
+    LoggingCost(Plotted),
 }
 
 /// A node of `mainstay bench logging`.
@@ -48,7 +59,7 @@ pub(crate) struct Node {
 /// # Errors
 /// When it cannot begin or go on.
 pub(crate) fn run_node(node: &Node) -> anyhow::Result<Verdict> {
-    mainstay_bench::logging::node::serve(&node.arguments)?;
+    logging::node::serve(&node.arguments)?;
     Ok(Verdict::Clean)
 }
 
@@ -73,6 +84,16 @@ impl Common {
     fn options(self) -> Options {
         Options { directory: self.dir, quick: self.quick, only: self.only }
     }
+}
+
+/// What those take of which there are plots.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plotted {
+    #[command(flatten)]
+    common: Common,
+    /// Also draw the figures into this file, as SVG.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 /// `mainstay bench journal`.
@@ -102,9 +123,17 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
             let json = common.json;
             (step(&common.options(), &program, &say).context(broke_off)?, json)
         }
-        Bench::Logging(common) => {
-            let json = common.json;
-            (logging(&common.options(), &program, &say).context(broke_off)?, json)
+        Bench::Logging(Plotted { common, plot }) => {
+            let (json, plot) = (common.json, Plot::begin(plot, logging::plot)?);
+            let report = logging(&common.options(), &program, &say).context(broke_off)?;
+            plot.draw(&report)?;
+            (report, json)
+        }
+        Bench::LoggingCost(Plotted { common, plot }) => {
+            let (json, plot) = (common.json, Plot::begin(plot, logging_cost::plot)?);
+            let report = logging_cost(&common.options(), &program, &say).context(broke_off)?;
+            plot.draw(&report)?;
+            (report, json)
         }
     };
     if report.figures.is_empty() && report.tables.is_empty() {
@@ -114,6 +143,34 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
     }
     print(&report, json);
     Ok(if report.holds() { Verdict::Clean } else { Verdict::Wrong })
+}
+
+/// A plot that is asked for, or not.
+struct Plot {
+    into: Option<(PathBuf, File)>,
+    picture: fn(&Report) -> Result<String, PlotError>,
+}
+
+impl Plot {
+    /// Makes the file, so that nobody learns only after minutes that it cannot be made.
+    fn begin(
+        path: Option<PathBuf>,
+        picture: fn(&Report) -> Result<String, PlotError>,
+    ) -> anyhow::Result<Self> {
+        let make = |path: PathBuf| {
+            let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            anyhow::Ok((path, file))
+        };
+        Ok(Self { into: path.map(make).transpose()?, picture })
+    }
+
+    fn draw(self, report: &Report) -> anyhow::Result<()> {
+        let Some((path, mut file)) = self.into else { return Ok(()) };
+        let picture = (self.picture)(report)?;
+        file.write_all(picture.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("  {} drawn", path.display());
+        Ok(())
+    }
 }
 
 fn print(report: &Report, json: bool) {

@@ -1,7 +1,8 @@
-//! The yardstick: the same ring on blocking sockets, with nothing in between. Whole messages that one read brought are passed
-//! on by one write.
+//! The yardstick: the same ring, or stream, on blocking sockets, with nothing in between. Whole messages that one read brought
+//! are passed on by one write.
 
 use super::handler::{Lap, Load, number_of};
+use super::pattern::{Heard, Place};
 use std::io::{self, BufRead, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -22,8 +23,8 @@ pub(super) struct Neighbours {
     pub(super) next: Option<SocketAddr>,
     /// Whether somebody else than `next` tells it, on a connection of its own.
     pub(super) previous_connects: bool,
-    /// Whether it takes loads.
-    pub(super) head: bool,
+    /// Its place: that of the head takes loads. Each node has one neighbour whom it is told by, and one whom it tells.
+    pub(super) place: Place,
 }
 
 /// Listens, says where, is told its neighbours, and passes on messages until they hang up; the head takes a load a line and
@@ -46,8 +47,8 @@ pub(super) fn serve(commands: &mut dyn BufRead, answers: &mut dyn Write) -> io::
         (None, None) => return Err(io::Error::other("a node of a ring has a neighbour")),
     };
     to.set_nodelay(true)?;
-    let mut ring = Ring { frames: Frames::new(from), to, out: Vec::new() };
-    if !neighbours.head {
+    let mut ring = Ring { place: neighbours.place, frames: Frames::new(from), to, out: Vec::new() };
+    if neighbours.place.node != 0 {
         while ring.pass_on()? {}
         return Ok(());
     }
@@ -64,6 +65,7 @@ pub(super) fn serve(commands: &mut dyn BufRead, answers: &mut dyn Write) -> io::
 }
 
 struct Ring {
+    place: Place,
     frames: Frames,
     to: TcpStream,
     out: Vec<u8>,
@@ -75,8 +77,11 @@ impl Ring {
         if !self.frames.read()? {
             return Ok(false);
         }
+        let mut heard = Heard::default();
         while let Some(body) = self.frames.next()? {
-            put(&mut self.out, body);
+            let number = number_of(body).ok_or_else(|| io::Error::other("a message without a number"))?;
+            // In a ring and in a stream everybody tells one other only.
+            self.place.told(0, number, &mut heard, |_| put(&mut self.out, body));
         }
         self.write()?;
         Ok(true)
@@ -97,14 +102,19 @@ impl Ring {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let now = Instant::now();
+            let mut heard = Heard::default();
             while let Some(body) = self.frames.next()? {
-                let of = number_of(body).and_then(|number| sent.get(number as usize).copied());
-                let of = of.ok_or_else(|| io::Error::other("a message came back that was not sent"))?;
-                latency_ns.push(nanoseconds(now.duration_since(of)));
-                if sent.len() < messages {
-                    let number = u32::try_from(sent.len()).expect("a load's messages are counted in 32 bits");
-                    sent.push(now);
-                    put(&mut self.out, &load.message(number));
+                let number = number_of(body).filter(|number| (*number as usize) < sent.len());
+                let number =
+                    number.ok_or_else(|| io::Error::other("a message came back that was not sent"))?;
+                for number in self.place.came_back(number, &mut heard) {
+                    latency_ns.push(nanoseconds(now.duration_since(sent[number as usize])));
+                    if sent.len() < messages {
+                        let number =
+                            u32::try_from(sent.len()).expect("a load's messages are counted in 32 bits");
+                        sent.push(now);
+                        put(&mut self.out, &load.message(number));
+                    }
                 }
             }
             self.write()?;
@@ -113,6 +123,9 @@ impl Ring {
     }
 
     fn write(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
         self.to.write_all(&self.out)?;
         self.out.clear();
         Ok(())

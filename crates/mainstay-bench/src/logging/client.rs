@@ -12,32 +12,32 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// A connection to a node.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
     request: Vec<u8>,
 }
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         Ok(Self { stream: BufReader::new(stream), request: Vec::new() })
     }
 
-    pub(super) fn get(&mut self, path: &str) -> io::Result<Answer> {
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<Answer> {
         self.ask("GET", path, "", &[])
     }
 
     /// Posts with further header lines, each with its line end.
-    pub(super) fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
+    pub(crate) fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
         self.ask("POST", path, headers, body)
     }
 

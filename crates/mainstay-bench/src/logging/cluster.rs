@@ -5,11 +5,12 @@ use super::bare::Neighbours;
 use super::client::{Answer, Client};
 use super::handler::{Lap, Load};
 use super::node::{Arguments, Listens, Recoverable};
+use super::pattern::{Pattern, Place};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +22,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// How often a node that starts is asked whether it takes requests.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The same, of a node whose recovery is timed.
+const LOOK_CLOSELY_EVERY: Duration = Duration::from_micros(200);
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ impl What {
     }
 }
 
-/// A ring of processes.
+/// The processes of one arm.
 #[derive(Debug)]
 pub(super) struct Cluster {
     arm: String,
@@ -71,10 +75,11 @@ pub(super) struct Cluster {
     clients: Vec<Client>,
 }
 
+/// A process of this same program, killed with whoever holds it.
 #[derive(Debug)]
-struct NodeProcess {
-    /// Removed with it: the journals of all arms together are large.
-    directory: Option<PathBuf>,
+pub(crate) struct NodeProcess {
+    program: PathBuf,
+    arguments: Arguments,
     child: Child,
     commands: ChildStdin,
     lines: Receiver<String>,
@@ -84,8 +89,9 @@ impl Drop for NodeProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if let Some(directory) = &self.directory {
-            let _ = std::fs::remove_dir_all(directory);
+        // The journals of all arms together are large.
+        if let Arguments::Recoverable(recoverable) = &self.arguments {
+            let _ = std::fs::remove_dir_all(&recoverable.directory);
         }
     }
 }
@@ -96,24 +102,26 @@ impl Cluster {
         program: &Path,
         directory: &Path,
         what: &What,
+        pattern: Pattern,
         count: usize,
     ) -> Result<Self, LoggingError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let peer_ports = free_ports(count)?;
         let arm = what.arm();
+        let place = |node| Place { pattern, node, nodes: count };
         let nodes = (0..count).map(|node| {
             let arguments = match what {
                 What::Bare => Arguments::Bare,
                 What::Recoverable { policy, level } => Arguments::Recoverable(Recoverable {
                     directory: directory.join(format!("{number}-{policy}-{level}-{node}")),
-                    node,
+                    place: place(node),
                     peer_ports: peer_ports.clone(),
                     policy: policy.to_string(),
                     level: *level,
                 }),
             };
-            NodeProcess::spawn(program, &arguments)
+            NodeProcess::spawn(program.to_owned(), arguments)
         });
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let mut cluster = Self { arm, nodes, clients: Vec::new() };
@@ -135,7 +143,7 @@ impl Cluster {
             let neighbours = Neighbours {
                 next: (node == 0 || !pair).then(|| addresses[(node + 1) % count]),
                 previous_connects: node != 0 || !pair,
-                head: node == 0,
+                place: place(node),
             };
             cluster.nodes[node].command(&neighbours)?;
         }
@@ -147,7 +155,7 @@ impl Cluster {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
-    /// Has messages go round.
+    /// Has the head run a load.
     pub(super) fn run(&mut self, load: &Load) -> Result<Lap, LoggingError> {
         if self.clients.is_empty() {
             self.nodes[0].command(load)?;
@@ -198,14 +206,38 @@ impl Cluster {
         Ok(sums)
     }
 
+    /// One counter of one node; zero if it has none of that name.
+    pub(super) fn counter_of(&mut self, node: usize, name: &str) -> Result<f64, LoggingError> {
+        Ok(self.counters_of(node)?.get(name).copied().unwrap_or(0.0))
+    }
+
+    /// Kills a node with `kill -9`, starts it anew, and waits until it takes requests: how long that took from the start of the
+    /// new process.
+    pub(super) fn kill_and_wait(&mut self, node: usize) -> Result<Duration, LoggingError> {
+        let begun = self.nodes[node].begin_anew()?;
+        let listens: Listens = self.read(&self.line_of(node)?)?;
+        self.clients[node] = Client::connect(listens.address)?;
+        let deadline = begun + SILENCE_MAX;
+        while self.clients[node].get("/health")?.status != 200 {
+            if Instant::now() > deadline {
+                return Err(self.failed("did not recover"));
+            }
+            std::thread::sleep(LOOK_CLOSELY_EVERY);
+        }
+        Ok(begun.elapsed())
+    }
+
     fn counters_of(&mut self, node: usize) -> Result<Counters, LoggingError> {
         let answer = self.clients[node].get("/metrics")?;
         let text = String::from_utf8_lossy(&self.good(answer)?).into_owned();
-        let counters = text.lines().filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        });
-        Ok(counters.collect())
+        let mut sums = Counters::new();
+        for (name, value) in text.lines().filter_map(|line| line.rsplit_once(' ')) {
+            let name = name.split('{').next().unwrap_or(name);
+            if let Ok(value) = value.parse::<f64>() {
+                *sums.entry(name.to_owned()).or_default() += value;
+            }
+        }
+        Ok(sums)
     }
 
     fn wait_until_ready(&mut self) -> Result<(), LoggingError> {
@@ -249,11 +281,49 @@ impl Cluster {
     }
 }
 
-/// Counters by their names in the metrics.
+/// The metric of what a node keeps in memory for others, in bytes.
+pub(super) const SENDER_LOG_BYTES: &str = "mainstay_sender_log_bytes";
+
+/// Counters by their names in the metrics, summed up over their labels.
 pub(super) type Counters = BTreeMap<String, f64>;
 
+/// A process, the pipe to it, and the lines that come from it.
+type Begun = (Child, ChildStdin, Receiver<String>);
+
 impl NodeProcess {
-    fn spawn(program: &Path, arguments: &Arguments) -> std::io::Result<Self> {
+    fn spawn(program: PathBuf, arguments: Arguments) -> std::io::Result<Self> {
+        let (child, commands, lines) = Self::begin(&program, &arguments)?;
+        Ok(Self { program, arguments, child, commands, lines })
+    }
+
+    /// Starts one that is no part of a cluster and waits until it listens: where.
+    pub(crate) fn listening(
+        program: &Path,
+        arguments: Arguments,
+    ) -> Result<(Self, SocketAddr), LoggingError> {
+        let arm = "logging-cost";
+        let node = Self::spawn(program.to_owned(), arguments)?;
+        let Ok(line) = node.lines.recv_timeout(SILENCE_MAX) else {
+            return Err(LoggingError::Node {
+                arm: arm.to_owned(),
+                what: "died, or said nothing for too long",
+            });
+        };
+        let listens: Listens = serde_json::from_str(&line)
+            .map_err(|source| LoggingError::Answer { arm: arm.to_owned(), source })?;
+        Ok((node, listens.address))
+    }
+
+    /// Kills it with `kill -9` and starts it anew on what it has left: when.
+    fn begin_anew(&mut self) -> std::io::Result<Instant> {
+        self.child.kill()?;
+        self.child.wait()?;
+        let begun = Instant::now();
+        (self.child, self.commands, self.lines) = Self::begin(&self.program, &self.arguments)?;
+        Ok(begun)
+    }
+
+    fn begin(program: &Path, arguments: &Arguments) -> std::io::Result<Begun> {
         let mut child = Command::new(program)
             .arg("bench-node")
             .arg(serde_json::to_string(arguments).expect("text and numbers are JSON"))
@@ -271,11 +341,7 @@ impl NodeProcess {
                 }
             }
         });
-        let directory = match arguments {
-            Arguments::Bare => None,
-            Arguments::Recoverable(recoverable) => Some(recoverable.directory.clone()),
-        };
-        Ok(Self { directory, child, commands, lines })
+        Ok((child, commands, lines))
     }
 
     fn command(&mut self, command: &impl serde::Serialize) -> std::io::Result<()> {

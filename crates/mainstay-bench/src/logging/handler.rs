@@ -1,6 +1,7 @@
-//! The handler of every node that is measured: a ring, in which each node tells the next what it was told, and the node that
-//! was asked to keeps a number of messages going round and notes how long each took.
+//! The handler of every node that is measured: each tells on what it was told, as the pattern says, and the head, when it was
+//! asked to, keeps a number of operations under way and notes how long each took.
 
+use super::pattern::{Heard, Pattern, Place};
 use mainstay_process::handler::{Answer, Context, Handler, RequestId, RestoreError};
 use mainstay_types::id::NodeId;
 use mainstay_types::time::Time;
@@ -10,29 +11,31 @@ use std::io;
 /// Bytes at the front of each message that say which one it is.
 pub(super) const NUMBER_BYTES: usize = 4;
 
-/// Most messages that one load sends round: their times are kept in memory.
+/// Most operations of one load: their times are kept in memory.
 pub(super) const MESSAGES_MAX: u32 = 1 << 20;
 
-/// What a ring is asked to do: the body of a request.
+/// What the head is asked to do: the body of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Load {
-    /// Messages sent round in all.
+    /// Operations in all.
     pub(super) messages: u32,
-    /// How many of them are on their way at the same time.
+    /// How many of them are under way at the same time.
     pub(super) window: u32,
-    /// Bytes of each, [`NUMBER_BYTES`] at least.
+    /// Bytes of each message, [`NUMBER_BYTES`] at least.
     pub(super) bytes: u32,
 }
 
 impl Load {
     /// Whether there is something to do, and within bounds.
-    pub(super) fn is_fit(&self) -> bool {
+    pub(super) fn is_fit(&self, pattern: Pattern) -> bool {
         (1..=MESSAGES_MAX).contains(&self.messages)
             && (1..=self.messages).contains(&self.window)
+            && self.messages.is_multiple_of(pattern.step())
+            && self.window.is_multiple_of(pattern.step())
             && self.bytes as usize >= NUMBER_BYTES
     }
 
-    /// Message `number`.
+    /// A message about operation `number`.
     pub(super) fn message(&self, number: u32) -> Vec<u8> {
         let mut body = vec![b'x'; self.bytes as usize];
         body[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
@@ -40,7 +43,7 @@ impl Load {
     }
 }
 
-/// The number of a message; nothing if it is none of these.
+/// The number of the operation that a message is about; nothing if it is no such message.
 pub(super) fn number_of(body: &[u8]) -> Option<u32> {
     body.first_chunk::<NUMBER_BYTES>().map(|bytes| u32::from_le_bytes(*bytes))
 }
@@ -48,48 +51,66 @@ pub(super) fn number_of(body: &[u8]) -> Option<u32> {
 /// What was measured: the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lap {
-    /// From the first message's sending to the last one's return, in nanoseconds.
+    /// From the first operation's beginning to the last one's end, in nanoseconds.
     pub(super) elapsed_ns: u64,
-    /// From each message's sending to its return, in nanoseconds, in the order of return.
+    /// From each operation's beginning to its end, in nanoseconds, in the order of ending.
     pub(super) latency_ns: Vec<u64>,
 }
 
-/// A node of a ring.
+/// A node that is measured.
 #[derive(Debug)]
-pub(super) struct RingNode {
-    next: NodeId,
+pub(super) struct Measured {
+    place: Place,
+    state: State,
+}
+
+/// What a node remembers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct State {
+    heard: Heard,
     under_way: Option<UnderWay>,
 }
 
-/// The load that this node was asked for.
+/// The load that this node, the head, was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct UnderWay {
     request: RequestId,
     load: Load,
-    /// When each message was sent, by its number.
+    /// When each operation began, by its number.
     sent: Vec<Time>,
     latency_ns: Vec<u64>,
 }
 
-impl RingNode {
-    /// A node that tells `next`.
-    pub(super) fn new(next: NodeId) -> Self {
-        Self { next, under_way: None }
+impl Measured {
+    /// A node in that place.
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, state: State::default() }
     }
+}
+
+/// The number of the node in a place.
+pub(super) fn node_id(place: usize) -> NodeId {
+    NodeId(u32::try_from(place + 1).expect("patterns are small"))
+}
+
+fn place_of(node: NodeId) -> usize {
+    node.0 as usize - 1
 }
 
 impl UnderWay {
-    fn send(&mut self, to: NodeId, context: &mut Context<'_>) {
+    fn begin(&mut self, place: Place, context: &mut Context<'_>) {
         let number = u32::try_from(self.sent.len()).expect("no more than MESSAGES_MAX");
         self.sent.push(context.now());
-        context.tell(to, self.load.message(number));
+        for to in place.pattern.first(place.nodes) {
+            context.tell(node_id(to), self.load.message(number));
+        }
     }
 }
 
-impl Handler for RingNode {
+impl Handler for Measured {
     fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
-        let load = serde_json::from_slice(body).ok().filter(Load::is_fit);
-        let (Some(load), None) = (load, &self.under_way) else {
+        let load = serde_json::from_slice(body).ok().filter(|load: &Load| load.is_fit(self.place.pattern));
+        let (Some(load), None) = (load, &self.state.under_way) else {
             return Some(Answer { status: 409, body: b"\"no load, or one is under way\"".to_vec() });
         };
         let mut under_way = UnderWay {
@@ -99,43 +120,46 @@ impl Handler for RingNode {
             latency_ns: Vec::with_capacity(load.messages as usize),
         };
         for _ in 0..load.window {
-            under_way.send(self.next, context);
+            under_way.begin(self.place, context);
         }
-        self.under_way = Some(under_way);
+        self.state.under_way = Some(under_way);
         None
     }
 
-    fn message(&mut self, _: NodeId, body: &[u8], context: &mut Context<'_>) {
-        let Some(under_way) = &mut self.under_way else {
-            context.tell(self.next, body);
+    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
+        let number = number_of(body).expect("only what is measured is sent");
+        let State { heard, under_way } = &mut self.state;
+        let Some(of_head) = under_way else {
+            self.place.told(place_of(from), number, heard, |to| context.tell(node_id(to), body));
             return;
         };
-        let sent = number_of(body).and_then(|number| under_way.sent.get(number as usize));
-        let sent = *sent.expect("only what was sent comes back");
-        under_way.latency_ns.push(context.now().0 - sent.0);
-        let messages = under_way.load.messages as usize;
-        if under_way.sent.len() < messages {
-            under_way.send(self.next, context);
+        let messages = of_head.load.messages as usize;
+        for number in self.place.came_back(number, heard) {
+            let sent = *of_head.sent.get(number as usize).expect("only what was sent comes back");
+            of_head.latency_ns.push(context.now().0 - sent.0);
+            if of_head.sent.len() < messages {
+                of_head.begin(self.place, context);
+            }
         }
-        if under_way.latency_ns.len() == messages {
-            let elapsed_ns = context.now().0 - under_way.sent[0].0;
-            let lap = Lap { elapsed_ns, latency_ns: std::mem::take(&mut under_way.latency_ns) };
+        if of_head.latency_ns.len() == messages {
+            let elapsed_ns = context.now().0 - of_head.sent[0].0;
+            let lap = Lap { elapsed_ns, latency_ns: std::mem::take(&mut of_head.latency_ns) };
             let body = serde_json::to_vec(&lap).expect("numbers are JSON");
-            context.answer(under_way.request, Answer { status: 200, body });
-            self.under_way = None;
+            context.answer(of_head.request, Answer { status: 200, body });
+            *under_way = None;
         }
     }
 
     fn query(&self, _: &[u8]) -> Answer {
-        Answer { status: 200, body: self.under_way.is_some().to_string().into_bytes() }
+        Answer { status: 200, body: self.state.under_way.is_some().to_string().into_bytes() }
     }
 
     fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
-        serde_json::to_writer(into, &self.under_way).map_err(io::Error::from)
+        serde_json::to_writer(into, &self.state).map_err(io::Error::from)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        self.under_way =
+        self.state =
             serde_json::from_slice(bytes).map_err(|error| RestoreError { reason: error.to_string() })?;
         Ok(())
     }
@@ -148,7 +172,8 @@ mod tests {
     #[test]
     fn a_message_carries_its_number_and_has_the_asked_length() {
         let load = Load { messages: 3, window: 2, bytes: 10 };
-        assert!(load.is_fit());
+        assert!(load.is_fit(Pattern::Ring));
+        assert!(!load.is_fit(Pattern::Stream), "a stream is confirmed in steps");
         let message = load.message(2);
         assert_eq!((message.len(), number_of(&message)), (10, Some(2)));
         assert_eq!(number_of(&message[..3]), None);
@@ -159,7 +184,7 @@ mod tests {
             Load { bytes: 3, ..load },
             Load { messages: MESSAGES_MAX + 1, ..load },
         ] {
-            assert!(!unfit.is_fit(), "{unfit:?}");
+            assert!(!unfit.is_fit(Pattern::Ring), "{unfit:?}");
         }
     }
 }

@@ -2,7 +2,8 @@
 //! standard input any more.
 
 use super::bare;
-use super::handler::{Load, RingNode};
+use super::handler::{Load, Measured, node_id};
+use super::pattern::{Pattern, Place};
 use mainstay_disk::disk::Backend;
 use mainstay_disk::open::Options;
 use mainstay_journal::options::OpenOptions;
@@ -11,7 +12,6 @@ use mainstay_recovery::policy::Policy;
 use mainstay_runtime::peers::settings::{ClusterId, PeerAddress, PeersSettings, Security};
 use mainstay_runtime::service::{EndError, Service, StartError, Unfit, start};
 use mainstay_runtime::settings::{Ingress, Settings};
-use mainstay_types::id::NodeId;
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
 use serde::{Deserialize, Serialize};
@@ -38,20 +38,22 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// How a node is set up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Arguments {
+pub(crate) enum Arguments {
     /// A bare node.
     Bare,
     /// A recoverable process.
     Recoverable(Recoverable),
+    /// The server of `bench logging-cost`.
+    Logging(crate::logging_cost::Arguments),
 }
 
-/// A recoverable process, one of a ring.
+/// A recoverable process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Recoverable {
+pub(crate) struct Recoverable {
     /// Where its journal is.
     pub(super) directory: PathBuf,
-    /// Its place in the ring.
-    pub(super) node: usize,
+    /// Its place among the nodes, and whom it tells.
+    pub(super) place: Place,
     /// The ports of all nodes' listeners for each other, by place.
     pub(super) peer_ports: Vec<u16>,
     /// The policy of all of them, by name.
@@ -81,6 +83,9 @@ pub enum NodeError {
     /// It ended by itself.
     #[error(transparent)]
     End(#[from] EndError),
+    /// The server of `bench logging-cost` could not go on.
+    #[error(transparent)]
+    Logging(#[from] Box<crate::logging_cost::LoggingCostError>),
     /// A socket, or what connects it with the benchmark.
     #[error("a socket or the pipe to the benchmark: {0}")]
     Io(#[from] io::Error),
@@ -94,19 +99,17 @@ pub fn serve(arguments: &str) -> Result<(), NodeError> {
     match serde_json::from_str(arguments)? {
         Arguments::Bare => Ok(bare::serve(&mut io::stdin().lock(), &mut io::stdout().lock())?),
         Arguments::Recoverable(recoverable) => recoverable.serve(),
+        Arguments::Logging(server) => {
+            Ok(crate::logging_cost::serve(&server, &mut io::stdout().lock()).map_err(Box::new)?)
+        }
     }
 }
 
 /// Says where a node takes requests.
-pub(super) fn say(answers: &mut dyn Write, address: SocketAddr) -> io::Result<()> {
+pub(crate) fn say(answers: &mut dyn Write, address: SocketAddr) -> io::Result<()> {
     serde_json::to_writer(&mut *answers, &Listens { address })?;
     writeln!(answers)?;
     answers.flush()
-}
-
-/// The number of the node at a place of the ring.
-fn node_id(place: usize) -> NodeId {
-    NodeId(u32::try_from(place + 1).expect("a ring is small"))
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -123,10 +126,10 @@ impl Recoverable {
             let _ = std::fs::remove_dir_all(directory);
             std::process::exit(0);
         });
-        let next = node_id((self.node + 1) % self.peer_ports.len());
+        let place = self.place;
         let service = Service {
-            make: Box::new(move || RingNode::new(next)),
-            check_command: Box::new(check_load),
+            make: Box::new(move || Measured::new(place)),
+            check_command: Box::new(move |body| check_load(place.pattern, body)),
             check_query: Box::new(|_| Ok(())),
         };
         let running = start(self.settings()?, service)?;
@@ -139,7 +142,7 @@ impl Recoverable {
         let places = 0..self.peer_ports.len();
         let others: BTreeMap<_, _> = places
             .clone()
-            .filter(|place| *place != self.node)
+            .filter(|place| *place != self.place.node)
             .map(|place| (node_id(place), policy))
             .collect();
         let addresses = places.map(|place| PeerAddress {
@@ -150,20 +153,20 @@ impl Recoverable {
         let cluster = ClusterId::named(CLUSTER);
         let peers = PeersSettings::new(
             cluster,
-            node_id(self.node),
-            loopback(self.peer_ports[self.node]),
+            node_id(self.place.node),
+            loopback(self.peer_ports[self.place.node]),
             addresses.collect(),
             Security::Plain,
         );
         let process = Config {
-            name: "ring".to_owned(),
+            name: "measured".to_owned(),
             version: 1,
             level: self.level,
             policy,
             ports: Vec::new(),
             cluster: Some(Cluster {
-                id: mainstay_types::id::ClusterId(cluster.0),
-                me: node_id(self.node),
+                id: cluster,
+                me: node_id(self.place.node),
                 others,
                 links: mainstay_channel::limits::Limits::default(),
             }),
@@ -200,8 +203,12 @@ impl Recoverable {
     }
 }
 
-fn check_load(body: &[u8]) -> Result<(), Unfit> {
+fn check_load(pattern: Pattern, body: &[u8]) -> Result<(), Unfit> {
     let load: Load =
         serde_json::from_slice(body).map_err(|error| Unfit::Content { message: error.to_string() })?;
-    if load.is_fit() { Ok(()) } else { Err(Unfit::Content { message: format!("out of bounds: {load:?}") }) }
+    if load.is_fit(pattern) {
+        Ok(())
+    } else {
+        Err(Unfit::Content { message: format!("out of bounds: {load:?}") })
+    }
 }

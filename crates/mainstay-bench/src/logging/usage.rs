@@ -62,6 +62,14 @@ fn segments_sent() -> Option<u64> {
     lines.next()?.split_whitespace().nth(column)?.parse().ok()
 }
 
+/// Memory of a process that no file is behind, in bytes; nothing once it has ended.
+pub(super) fn anonymous_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +81,7 @@ mod tests {
         std::hint::black_box(sum);
         assert!(usage.cpu_ns > 0);
         assert!(segments_sent().is_some());
+        assert!(anonymous_bytes(std::process::id()).is_some_and(|bytes| bytes > 0));
+        assert_eq!(anonymous_bytes(u32::MAX), None);
     }
 }

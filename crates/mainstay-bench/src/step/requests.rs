@@ -129,13 +129,7 @@ fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut R
         ));
         return;
     }
-    let share = |ours: &Measured, reference: &Measured| {
-        let mut shares = Samples::default();
-        shares.extend(
-            ours.rates.values().iter().zip(reference.rates.values()).map(|(ours, other)| ours / other),
-        );
-        shares.median()
-    };
+    let share = |ours: &Measured, reference: &Measured| ours.rates.ratios_to(&reference.rates).median();
     let name = "64 clients, deferred: rate at level process over the bare echo's";
     let value = share(process, echo);
     report.targets.push(Target::new(

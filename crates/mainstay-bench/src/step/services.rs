@@ -78,7 +78,7 @@ pub(super) fn disk_options() -> Options {
 }
 
 /// A service in a folder of its own.
-pub(super) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Running, StepError> {
+pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Running, StepError> {
     let settings = Settings {
         directory: directory.join(format!("{level}-{policy}")),
         disk: disk_options(),

@@ -55,6 +55,8 @@ fn every_help_page_has_an_example_or_is_a_list_of_commands() {
         &["outputs", "--help"],
         &["bench", "journal", "--help"],
         &["bench", "step", "--help"],
+        &["bench", "logging", "--help"],
+        &["bench", "logging-cost", "--help"],
         &["sim", "--help"],
     ] {
         let said = run(&folder, arguments);

@@ -1,6 +1,7 @@
 //! Drives the real binary, as a user does: one program of tests, one file per command.
 
 mod bad_input;
+mod bench;
 mod cert;
 mod demo;
 mod harness;

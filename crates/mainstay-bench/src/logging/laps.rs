@@ -1,7 +1,9 @@
-//! Messages going round two or three processes: latency, run time, and what each message costs, by policy.
+//! Operations of one pattern of messages, lap by lap, all arms in turn: latency, run time, and what each operation costs, by
+//! policy.
 
-use super::cluster::{Cluster, Counters, What};
+use super::cluster::{Cluster, Counters, SENDER_LOG_BYTES, What};
 use super::handler::{Lap, Load};
+use super::pattern::{CONFIRMED_TOGETHER, Pattern};
 use super::usage::Usage;
 use super::{LoggingError, Setting};
 use crate::report::{Arm, Bound, Figure, PAIRS_MIN, Report, Samples, Table, Target, number};
@@ -9,13 +11,13 @@ use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
 use std::time::Duration;
 
-/// Messages of the first lap, from which the length of the others is found.
-const FIRST_LAP_MESSAGES: u32 = 100;
+/// Operations of the first lap, from which the length of the others is found.
+const FIRST_LAP_OPERATIONS: u32 = 128;
 
-/// Fewest messages in a lap.
-const LAP_MESSAGES_MIN: u32 = 20;
+/// Fewest operations in a lap; no fewer than any window.
+const LAP_OPERATIONS_MIN: u32 = 64;
 
-/// Bytes that the nodes of a ring may keep for each other before they are told to take a checkpoint: far from the limit, at
+/// Bytes that the nodes may keep for each other before they are told to take a checkpoint: far from the limit, at
 /// which they would take no more.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
 
@@ -35,37 +37,81 @@ const HYBRID_MAX: f64 = 1.05;
 /// Least rate without logging over that of bare sockets.
 const BARE_SHARE_MIN: f64 = 0.6;
 
-/// One way of sending messages round.
+/// Rounds of the short form where no ratio of a few per cent is promised.
+const QUICK_ROUNDS: usize = 7;
+
+/// One pattern of messages, at one window.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
     meaning: &'static str,
+    pattern: Pattern,
     nodes: usize,
+    /// Operations under way at the same time.
     window: u32,
+    /// Whether the short form takes as many rounds as it takes to resolve a few per cent.
+    resolves: bool,
 }
 
 /// The worst case: nothing to batch.
 pub(super) const PING_PONG: Shape = Shape {
     name: "ping-pong",
     meaning: "a message to the other process and back; from the delivery that sends it to the one that gets it back",
+    pattern: Pattern::Ring,
     nodes: 2,
     window: 1,
+    resolves: true,
+};
+
+/// One way only.
+pub(super) const STREAM: Shape = Shape {
+    name: "stream",
+    meaning: "messages to the other process, which confirms every 16th with a message; 64 are under way",
+    pattern: Pattern::Stream,
+    nodes: 2,
+    window: 4 * CONFIRMED_TOGETHER,
+    resolves: false,
 };
 
 /// Three processes, one message at a time.
 pub(super) const PIPELINE_1: Shape = Shape {
     name: "pipeline, window 1",
     meaning: "a message through three processes, from the first to the second, the third and back to the first",
+    pattern: Pattern::Ring,
     nodes: 3,
     window: 1,
+    resolves: true,
 };
 
 /// Three processes, always busy.
 pub(super) const PIPELINE_16: Shape = Shape {
     name: "pipeline, window 16",
     meaning: "the same with 16 messages on their way at a time",
+    pattern: Pattern::Ring,
     nodes: 3,
     window: 16,
+    resolves: true,
+};
+
+/// One process that asks three.
+pub(super) const FAN: Shape = Shape {
+    name: "fan-out and fan-in",
+    meaning: "a process tells three others, each of which answers, until it has all three answers; 6 messages",
+    pattern: Pattern::Fan,
+    nodes: 4,
+    window: 1,
+    resolves: false,
+};
+
+/// Four processes, each telling all.
+pub(super) const EVERYBODY: Shape = Shape {
+    name: "all-to-all",
+    meaning: "each of four processes tells each other one once: the first all others, these each other and, once told by all, \
+              the first; 12 messages, 4 operations under way",
+    pattern: Pattern::Everybody,
+    nodes: 4,
+    window: 4,
+    resolves: false,
 };
 
 fn ours(policy: Policy, level: Level) -> What {
@@ -80,9 +126,9 @@ const CAUSAL: What = What::Recoverable { policy: Policy::Causal { f: 1 }, level:
 
 /// All arms. Under none, sender-based and causal logging no message is in a journal, so that the level, which is the
 /// journal's, changes nothing for messages among nodes.
-fn whats() -> Vec<What> {
-    vec![
-        What::Bare,
+fn whats(shape: &Shape) -> Vec<What> {
+    let bare = matches!(shape.pattern, Pattern::Ring | Pattern::Stream).then_some(What::Bare);
+    let ours = [
         UNLOGGED,
         CAUSAL,
         SENDER_BASED,
@@ -92,21 +138,25 @@ fn whats() -> Vec<What> {
         ours(Policy::Optimistic, Level::Disk),
         ours(Policy::Deferred, Level::Process),
         ours(Policy::Deferred, Level::Disk),
-    ]
+    ];
+    bare.into_iter().chain(ours).collect()
 }
 
 struct Measured {
     what: What,
     cluster: Cluster,
     load: Load,
+    /// Messages that an operation takes.
+    messages_each: u64,
     usage: Usage,
     latency_us: Samples,
     /// By lap: the median latency, and the run time per message, in microseconds.
     lap_latency_us: Samples,
-    lap_message_us: Samples,
+    lap_operation_us: Samples,
     counters_before: Counters,
-    /// Bytes sent since the last checkpoint.
-    kept_bytes: u64,
+    /// Since the last checkpoint: bytes sent, and operations.
+    sent_bytes: u64,
+    sent_operations: u64,
 }
 
 pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report) -> Result<(), LoggingError> {
@@ -118,31 +168,38 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
     };
     let mut table = Table {
         name: shape.name,
-        meaning: "per message that goes round; ratios are medians over rounds of paired laps".to_owned(),
+        meaning: "per operation; ratios are medians over rounds of paired laps; `sender log` is what all its nodes together keep \
+                  in memory for each other until the next checkpoint"
+            .to_owned(),
         columns: [
             "arm",
             "level",
             "bytes",
-            "messages/s",
+            "operations/s",
+            "p50 us",
+            "p99 us",
             "latency / none",
             "run time / none",
             "cpu us",
             "TCP segments",
             "steps",
             "waits for the disk",
-            "disk bytes",
+            "device bytes",
+            "journal bytes",
+            "sender log bytes",
         ]
         .map(str::to_owned)
         .to_vec(),
         rows: Vec::new(),
     };
     // All at once: a start mostly waits for the disk.
+    let (program, directory) = (setting.given, setting.directory);
     let mut started = std::thread::scope(|scope| {
-        let starting: Vec<_> = whats()
+        let starting: Vec<_> = whats(shape)
             .into_iter()
             .map(|what| {
                 scope.spawn(move || {
-                    let cluster = Cluster::start(setting.given, setting.directory, &what, shape.nodes)?;
+                    let cluster = Cluster::start(program, directory, &what, shape.pattern, shape.nodes)?;
                     Ok::<_, LoggingError>((what, cluster))
                 })
             })
@@ -152,12 +209,16 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
             .map(|started| started.join().expect("starting does not panic"))
             .collect::<Result<Vec<_>, _>>()
     })?;
-    for bytes in setting.choose(vec![100], vec![10, 1024, 100_000]) {
+    for bytes in setting.choose(vec![100], vec![10, 1000, 10_000, 100_000]) {
+        if !setting.quick {
+            setting.say(&format!("{}, {bytes} B", shape.name));
+        }
         let mut measured = Vec::new();
         for (what, cluster) in started {
             measured.push(Measured::prepare(what, cluster, shape, bytes, setting)?);
         }
-        for round in 0..setting.choose(PAIRS_MIN + 1, 2 * PAIRS_MIN) {
+        let quick_rounds = if shape.resolves { PAIRS_MIN + 1 } else { QUICK_ROUNDS };
+        for round in 0..setting.choose(quick_rounds, 2 * PAIRS_MIN) {
             // There and back again, so that nobody always comes behind the same.
             let mut order: Vec<_> = measured.iter_mut().collect();
             if round % 2 == 1 {
@@ -167,7 +228,7 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
         }
         add_targets(shape, bytes, &measured, setting, report, &mut figure.notes);
         let reference = measured.iter().find(|measured| measured.what == UNLOGGED);
-        let reference = reference.map(|none| (none.lap_latency_us.clone(), none.lap_message_us.clone()));
+        let reference = reference.map(|none| (none.lap_latency_us.clone(), none.lap_operation_us.clone()));
         let (latency, run_time) = reference.expect("it is among them");
         started = Vec::new();
         for mut measured in measured {
@@ -183,7 +244,7 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
 }
 
 impl Measured {
-    /// Finds how many messages make a lap, and warms up.
+    /// Finds how many operations make a lap, and warms up.
     fn prepare(
         what: What,
         mut cluster: Cluster,
@@ -192,7 +253,8 @@ impl Measured {
         setting: &Setting<'_>,
     ) -> Result<Self, LoggingError> {
         let lap = setting.choose(Duration::from_millis(12), Duration::from_millis(30));
-        let mut load = Load { messages: FIRST_LAP_MESSAGES, window: shape.window, bytes };
+        let step = shape.pattern.step();
+        let mut load = Load { messages: FIRST_LAP_OPERATIONS, window: shape.window, bytes };
         for _ in 0..2 {
             let Lap { elapsed_ns, .. } = cluster.run(&load)?;
             let in_time = lap.as_nanos() as f64 / elapsed_ns.max(1) as f64 * f64::from(load.messages);
@@ -202,7 +264,8 @@ impl Measured {
                 reason = "saturates within the bounds that follow"
             )]
             let messages = in_time as u32;
-            load.messages = messages.clamp(LAP_MESSAGES_MIN, super::handler::MESSAGES_MAX);
+            let messages = messages.clamp(LAP_OPERATIONS_MIN, super::handler::MESSAGES_MAX - step);
+            load.messages = messages.next_multiple_of(step);
         }
         Ok(Self {
             what,
@@ -210,81 +273,85 @@ impl Measured {
             usage: Usage::new(cluster.processes(), setting.directory),
             latency_us: Samples::default(),
             lap_latency_us: Samples::default(),
-            lap_message_us: Samples::default(),
+            lap_operation_us: Samples::default(),
             counters_before: cluster.counters()?,
             cluster,
-            kept_bytes: 0,
+            messages_each: shape.pattern.messages(shape.nodes) as u64,
+            sent_bytes: 0,
+            sent_operations: 0,
         })
     }
 
     fn lap(&mut self) -> Result<(), LoggingError> {
-        let bytes = u64::from(self.load.messages) * u64::from(self.load.bytes);
-        if self.kept_bytes + bytes > KEPT_BYTES_MAX && self.what.keeps_until_checkpoints() {
+        let operations = u64::from(self.load.messages);
+        let bytes = operations * self.messages_each * u64::from(self.load.bytes);
+        if self.sent_bytes + bytes > KEPT_BYTES_MAX && self.what.keeps_until_checkpoints() {
             self.cluster.checkpoint()?;
-            self.kept_bytes = 0;
+            (self.sent_bytes, self.sent_operations) = (0, 0);
         }
-        self.kept_bytes += bytes;
+        self.sent_bytes += bytes;
+        self.sent_operations += operations;
         let Self { cluster, load, usage, .. } = self;
         let Lap { elapsed_ns, latency_ns } = usage.slice(|| cluster.run(load))?;
         let mut latency_us = Samples::default();
         latency_us.extend(latency_ns.iter().map(|&ns| ns as f64 / 1e3));
         self.lap_latency_us.push(latency_us.median());
-        self.lap_message_us.push(elapsed_ns as f64 / 1e3 / f64::from(self.load.messages));
+        self.lap_operation_us.push(elapsed_ns as f64 / 1e3 / f64::from(self.load.messages));
         self.latency_us.extend(latency_us.values().iter().copied());
         Ok(())
     }
 
-    fn messages(&self) -> u64 {
+    fn operations(&self) -> u64 {
         self.latency_us.values().len() as u64
     }
 
     fn row(&mut self, latency: &Samples, run_time: &Samples) -> Result<Vec<String>, LoggingError> {
-        let messages = self.messages() as f64;
+        let operations = self.operations() as f64;
         let after = self.cluster.counters()?;
         let counted = |name: &str| {
             let value = |counters: &Counters| counters.get(name).copied();
             match (value(&self.counters_before), value(&after)) {
-                (Some(before), Some(after)) => number((after - before) / messages),
+                (Some(before), Some(after)) => number((after - before) / operations),
                 _ => "-".to_owned(),
             }
         };
+        let kept = after
+            .get(SENDER_LOG_BYTES)
+            .map_or_else(|| "-".to_owned(), |kept| number(kept / self.sent_operations.max(1) as f64));
         Ok(vec![
             self.what.name(),
             self.what.level().map_or_else(|| "-".to_owned(), |level| level.to_string()),
             self.load.bytes.to_string(),
-            format!("{:.0}", 1e6 / self.lap_message_us.median()),
-            number(paired(&self.lap_latency_us, latency).median()),
-            number(paired(&self.lap_message_us, run_time).median()),
-            number(self.usage.cpu_ns as f64 / 1e3 / messages),
-            number(self.usage.segments as f64 / messages),
+            format!("{:.0}", 1e6 / self.lap_operation_us.median()),
+            number(self.latency_us.median()),
+            number(self.latency_us.quantile(0.99)),
+            number(self.lap_latency_us.ratios_to(latency).median()),
+            number(self.lap_operation_us.ratios_to(run_time).median()),
+            number(self.usage.cpu_ns as f64 / 1e3 / operations),
+            number(self.usage.segments as f64 / operations),
             counted("mainstay_rounds_total"),
             counted("mainstay_durable_writes_total"),
-            number(self.usage.disk.write_bytes as f64 / messages),
+            number(self.usage.disk.write_bytes as f64 / operations),
+            counted("mainstay_journal_append_bytes_total"),
+            kept,
         ])
     }
 
     fn into_arm(self) -> (What, Cluster, Arm) {
-        let messages = self.messages();
+        let operations = self.operations();
         let arm = Arm {
             name: self.what.name(),
             level: self.what.level(),
             window: self.load.window,
             payload_bytes: u64::from(self.load.bytes),
             unit: "us",
-            operations: messages,
-            cpu_ns_per_operation: Some(self.usage.cpu_ns as f64 / messages.max(1) as f64),
+            operations,
+            cpu_ns_per_operation: Some(self.usage.cpu_ns as f64 / operations.max(1) as f64),
             disk: Some(self.usage.disk),
             samples: self.latency_us,
         };
         (self.what, self.cluster, arm)
     }
-}
-
-/// The quotients of what was measured in the same round.
-fn paired(ours: &Samples, reference: &Samples) -> Samples {
-    let mut ratios = Samples::default();
-    ratios.extend(ours.values().iter().zip(reference.values()).map(|(ours, reference)| ours / reference));
-    ratios
 }
 
 fn add_targets(
@@ -299,9 +366,9 @@ fn add_targets(
         measured.iter().find(|measured| measured.what == *what).expect("every arm was measured")
     };
     let latency =
-        |what: &What, reference: &What| paired(&of(what).lap_latency_us, &of(reference).lap_latency_us);
+        |what: &What, reference: &What| of(what).lap_latency_us.ratios_to(&of(reference).lap_latency_us);
     let run_time =
-        |what: &What, reference: &What| paired(&of(what).lap_message_us, &of(reference).lap_message_us);
+        |what: &What, reference: &What| of(what).lap_operation_us.ratios_to(&of(reference).lap_operation_us);
     let at = |text: &str| {
         let size = setting.choose(String::new(), format!(", {bytes} B"));
         format!("{}{size}: {text}", shape.name)
@@ -310,25 +377,27 @@ fn add_targets(
         report.targets.push(Target::new(at(text), value, bound, target, "x", level));
     };
     let process = Some(Level::Process);
-    if shape.window == 1 {
+    let ring = shape.pattern == Pattern::Ring;
+    if ring && shape.window == 1 {
         let value = latency(&CAUSAL, &UNLOGGED).median();
         promise("causal, latency over none's", value, Bound::AtMost, CAUSAL_LATENCY_MAX, process);
     }
-    if shape.nodes == 2 {
+    if ring && shape.nodes == 2 {
         let value = latency(&SENDER_BASED, &UNLOGGED).median();
         let text = "sender-based, latency over none's";
         promise(text, value, Bound::AtMost, SENDER_BASED_LATENCY_MAX, process);
+    }
+    if shape.nodes == 2 {
         let value = run_time(&What::Bare, &UNLOGGED).median();
         promise("none, rate over bare TCP's", value, Bound::AtLeast, BARE_SHARE_MIN, None);
     }
-    if shape.window > 1 {
+    if ring && shape.window > 1 {
         let value = run_time(&SENDER_BASED, &UNLOGGED).median();
         let text = "sender-based, run time over none's";
         promise(text, value, Bound::AtMost, SENDER_BASED_RUN_TIME_MAX, process);
     }
     let ratios = run_time(&HYBRID, &SENDER_BASED);
-    let (mean, bound) = ratios.mean_with_bound();
-    let bound = bound.expect("there are as many rounds as it takes");
+    let (mean, Some(bound)) = ratios.mean_with_bound() else { return };
     // What is not resolved does not hold.
     let text = "hybrid, run time over sender-based's, upper end of the 95 % interval";
     promise(text, mean + bound, Bound::AtMost, HYBRID_MAX, process);
