@@ -14,3 +14,4 @@ pub mod scratch;
 pub mod setting;
 pub mod step;
 pub mod system_calls;
+pub mod transport;

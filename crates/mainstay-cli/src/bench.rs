@@ -9,6 +9,7 @@ use mainstay_bench::plot::PlotError;
 use mainstay_bench::report::Report;
 use mainstay_bench::setting::Options;
 use mainstay_bench::step::step;
+use mainstay_bench::transport::transport;
 use mainstay_disk::disk::Backend;
 use std::fs::File;
 use std::io::Write as _;
@@ -45,6 +46,13 @@ Every node is a process of its own with a journal of its own, on loopback. Exit 
 
 Exit code 0: nothing is promised of these figures.")]
     LoggingCost(Plotted),
+    /// The transport between nodes alone, plain and with TLS, beside bare TCP.
+    #[command(after_help = "Examples:
+  mainstay bench transport --quick
+  mainstay bench transport --only stream --json | jq .targets
+
+Exit code 1 when a target is missed.")]
+    Transport(Common),
 }
 
 /// A node of `mainstay bench logging`.
@@ -134,6 +142,10 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
             let report = logging_cost(&common.options(), &program, &say).context(broke_off)?;
             plot.draw(&report)?;
             (report, json)
+        }
+        Bench::Transport(common) => {
+            let json = common.json;
+            (transport(&common.options(), &program, &say).context(broke_off)?, json)
         }
     };
     if report.figures.is_empty() && report.tables.is_empty() {

@@ -45,6 +45,8 @@ pub(crate) enum Arguments {
     Recoverable(Recoverable),
     /// The server of `bench logging-cost`.
     Logging(crate::logging_cost::Arguments),
+    /// The other end of `bench transport`.
+    Transport(crate::transport::Arguments),
 }
 
 /// A recoverable process.
@@ -86,6 +88,9 @@ pub enum NodeError {
     /// The server of `bench logging-cost` could not go on.
     #[error(transparent)]
     Logging(#[from] Box<crate::logging_cost::LoggingCostError>),
+    /// The other end of `bench transport` could not go on.
+    #[error(transparent)]
+    Transport(#[from] Box<crate::transport::TransportError>),
     /// A socket, or what connects it with the benchmark.
     #[error("a socket or the pipe to the benchmark: {0}")]
     Io(#[from] io::Error),
@@ -101,6 +106,9 @@ pub fn serve(arguments: &str) -> Result<(), NodeError> {
         Arguments::Recoverable(recoverable) => recoverable.serve(),
         Arguments::Logging(server) => {
             Ok(crate::logging_cost::serve(&server, &mut io::stdout().lock()).map_err(Box::new)?)
+        }
+        Arguments::Transport(end) => {
+            Ok(crate::transport::serve(&end, &mut io::stdout().lock()).map_err(Box::new)?)
         }
     }
 }

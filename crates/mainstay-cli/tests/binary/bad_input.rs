@@ -57,6 +57,7 @@ fn every_help_page_has_an_example_or_is_a_list_of_commands() {
         &["bench", "step", "--help"],
         &["bench", "logging", "--help"],
         &["bench", "logging-cost", "--help"],
+        &["bench", "transport", "--help"],
         &["sim", "--help"],
     ] {
         let said = run(&folder, arguments);
