@@ -105,9 +105,9 @@ impl Cluster {
         pattern: Pattern,
         count: usize,
     ) -> Result<Self, LoggingError> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+        static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let peer_ports = free_ports(count)?;
+        let peers = free_addresses(number, count)?;
         let arm = what.arm();
         let place = |node| Place { pattern, node, nodes: count };
         let nodes = (0..count).map(|node| {
@@ -116,7 +116,7 @@ impl Cluster {
                 What::Recoverable { policy, level } => Arguments::Recoverable(Recoverable {
                     directory: directory.join(format!("{number}-{policy}-{level}-{node}")),
                     place: place(node),
-                    peer_ports: peer_ports.clone(),
+                    peers: peers.clone(),
                     policy: policy.to_string(),
                     level: *level,
                 }),
@@ -350,9 +350,12 @@ impl NodeProcess {
     }
 }
 
-/// Ports that nobody listens on at this moment.
-fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
-    let listeners = (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+/// Addresses for the nodes of one cluster to listen on. Each cluster has a loopback address of its own, other than the one that
+/// connections come from, so that nobody takes a port between its choice here and its use.
+fn free_addresses(cluster: u32, count: usize) -> std::io::Result<Vec<SocketAddr>> {
+    let [_, _, high, low] = cluster.to_be_bytes();
+    let own = u8::try_from(std::process::id() % 250).expect("a remainder");
+    let listeners = (0..count).map(|_| TcpListener::bind((Ipv4Addr::new(127, 2 + own, high, low.max(1)), 0)));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+    listeners.iter().map(TcpListener::local_addr).collect()
 }

@@ -56,8 +56,8 @@ pub(crate) struct Recoverable {
     pub(super) directory: PathBuf,
     /// Its place among the nodes, and whom it tells.
     pub(super) place: Place,
-    /// The ports of all nodes' listeners for each other, by place.
-    pub(super) peer_ports: Vec<u16>,
+    /// Where the nodes listen for each other, by place.
+    pub(super) peers: Vec<SocketAddr>,
     /// The policy of all of them, by name.
     pub(super) policy: String,
     /// The level of all of them.
@@ -120,10 +120,6 @@ pub(crate) fn say(answers: &mut dyn Write, address: SocketAddr) -> io::Result<()
     answers.flush()
 }
 
-fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
-
 impl Recoverable {
     fn serve(self) -> Result<(), NodeError> {
         let directory = self.directory.clone();
@@ -147,7 +143,7 @@ impl Recoverable {
 
     fn settings(&self) -> Result<Settings, NodeError> {
         let policy: Policy = self.policy.parse()?;
-        let places = 0..self.peer_ports.len();
+        let places = 0..self.peers.len();
         let others: BTreeMap<_, _> = places
             .clone()
             .filter(|place| *place != self.place.node)
@@ -156,13 +152,13 @@ impl Recoverable {
         let addresses = places.map(|place| PeerAddress {
             node: node_id(place),
             name: format!("n{}", place + 1),
-            address: loopback(self.peer_ports[place]).to_string(),
+            address: self.peers[place].to_string(),
         });
         let cluster = ClusterId::named(CLUSTER);
         let peers = PeersSettings::new(
             cluster,
             node_id(self.place.node),
-            loopback(self.peer_ports[self.place.node]),
+            self.peers[self.place.node],
             addresses.collect(),
             Security::Plain,
         );
@@ -199,7 +195,7 @@ impl Recoverable {
             peers: Some(peers),
             outputs: Vec::new(),
             ingress: Ingress {
-                listen: loopback(0),
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
                 threads: INGRESS_THREADS,
                 head_timeout: IDLE_MAX,
                 ..Ingress::default()
