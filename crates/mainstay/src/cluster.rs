@@ -2,7 +2,7 @@
 
 use mainstay_process::config;
 use mainstay_recovery::policy::Policy;
-use mainstay_runtime::peers::settings::{self, PeerAddress, PeersSettings, Security, SettingsError};
+use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security, SettingsError};
 use mainstay_runtime::peers::tls::{TlsError, check_files};
 use mainstay_runtime::settings::Settings;
 use mainstay_types::id::{ClusterId, NodeId};
@@ -135,7 +135,7 @@ impl Cluster {
         };
         let usual = settings.process.policy;
         let policy = |member: &Member| member.policy.unwrap_or(usual);
-        let id = settings::ClusterId::named(self.name.as_deref().unwrap_or(&settings.process.name));
+        let id = ClusterId::named(self.name.as_deref().unwrap_or(&settings.process.name));
         let address = |(node, member): &(NodeId, Member)| PeerAddress {
             node: *node,
             name: certified_name(*node),
@@ -152,7 +152,7 @@ impl Cluster {
         let others = self.nodes.iter().filter(|(node, _)| *node != self.me);
         settings.process.policy = policy(own);
         settings.process.cluster = Some(config::Cluster {
-            id: ClusterId(id.0),
+            id,
             me: self.me,
             others: others.map(|(node, member)| (*node, policy(member))).collect(),
             links: Default::default(),
