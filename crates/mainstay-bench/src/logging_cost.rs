@@ -8,7 +8,7 @@ mod service;
 
 use crate::logging::LoggingError;
 use crate::plot::{Panel, PlotError, svg};
-use crate::report::Report;
+use crate::report::{Arm, Report};
 use crate::setting::{self, Part};
 use mainstay_disk::log::CommitError;
 use mainstay_disk::open::OpenDiskError;
@@ -90,15 +90,18 @@ pub fn plot(report: &Report) -> Result<String, PlotError> {
             names.push(&arm.name);
         }
     }
-    let mut panels = Vec::new();
+    let (mut panels, mut alone) = (Vec::new(), Vec::new());
     for name in names {
-        for (place, arms) in
-            [("logging, at the server", &at_server), ("end to end, at the client", &at_client)]
-        {
-            let of_name = arms.iter().copied().filter(|arm| arm.name == name);
-            panels.push(Panel::of_densities(format!("{name}: {place}"), of_name));
-        }
+        let of_name = |arms: &[&Arm], place: &str| {
+            let arms: Vec<&Arm> = arms.iter().copied().filter(|arm| arm.name == name).collect();
+            Panel::of_densities(format!("{name}: {place}"), arms.into_iter())
+        };
+        let pair =
+            [of_name(&at_server, "logging, at the server"), of_name(&at_client, "end to end, at the client")];
+        // What does not log has no latency of logging: it must not move the others out of their column.
+        if pair.iter().all(Panel::shows_something) { panels.extend(pair) } else { alone.extend(pair) }
     }
+    panels.append(&mut alone);
     let service = arms(service::NAME);
     for level in ["memory", "process", "disk"] {
         let of_level =

@@ -38,7 +38,7 @@ const HYBRID_MAX: f64 = 1.05;
 const BARE_SHARE_MIN: f64 = 0.6;
 
 /// Rounds of the short form where no ratio of a few per cent is promised.
-const QUICK_ROUNDS: usize = 7;
+const QUICK_ROUNDS: usize = 5;
 
 /// One pattern of messages, at one window.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Measured {
         bytes: u32,
         setting: &Setting<'_>,
     ) -> Result<Self, LoggingError> {
-        let lap = setting.choose(Duration::from_millis(12), Duration::from_millis(30));
+        let lap = setting.choose(Duration::from_millis(8), Duration::from_millis(30));
         let step = shape.pattern.step();
         let mut load = Load { messages: FIRST_LAP_OPERATIONS, window: shape.window, bytes };
         for _ in 0..2 {
