@@ -86,6 +86,9 @@ pub struct NoGuarantee {
 }
 
 impl Policy {
+    /// What nodes of a cluster log by unless told otherwise: decided by measurement, see `docs/decisions/0011-hybrid-for-clusters.md`.
+    pub const FOR_CLUSTERS: Self = Self::Hybrid;
+
     /// One of each, as a table or a campaign goes through them; causal with `f` of 1.
     pub const ALL: [Self; 7] = [
         Self::Immediate,

@@ -62,7 +62,7 @@ pub(crate) struct Demo {
     /// the node's memory with them, as if its machine had lost power; never more are down at once than the policy survives.
     #[arg(long, conflicts_with_all = ["record", "lose_ring"])]
     pub(crate) topology: Option<topology::Topology>,
-    /// How the nodes log: pessimistic, deferred (unless given), sender-based, hybrid, causal or causal:2, optimistic; or mixed:
+    /// How the nodes log: pessimistic, deferred, sender-based, hybrid (unless given), causal or causal:2, optimistic; or mixed:
     /// deferred, sender-based and hybrid, one node each.
     #[arg(long, value_name = "POLICY", requires = "topology")]
     pub(crate) policy: Option<topology::policies::Policies>,

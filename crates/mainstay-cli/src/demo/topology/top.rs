@@ -45,7 +45,7 @@ pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool)
         kills: options.kills.unwrap_or(KILLS_DEFAULT),
         level: options.level,
         topology,
-        policy: options.policy.unwrap_or(Policies::All(Policy::default())),
+        policy: options.policy.unwrap_or(Policies::All(Policy::FOR_CLUSTERS)),
         http_ports: std::array::from_fn(|node| ports[node]),
         peer_ports: std::array::from_fn(|node| ports[NODES + node]),
     };
