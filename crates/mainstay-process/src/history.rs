@@ -141,8 +141,17 @@ impl<H: Handler> History<H> {
     /// Puts the recorded verdict in the place of a delivery that is never tried again.
     pub(crate) fn skip(&mut self, delivery: &Delivery, prefix: &Prefix, end: Lsn, config: &Config) -> Done {
         let mut done = Done::default();
-        if matches!(delivery, Delivery::Request { .. }) {
-            done.answer = Some(Arc::new(quarantine_answer()));
+        match delivery {
+            Delivery::Request { .. } => done.answer = Some(Arc::new(quarantine_answer())),
+            // Done with, or it would be delivered again, and fail again, for ever.
+            Delivery::Timer { timer } => {
+                self.tables.timers.take(*timer);
+            }
+            Delivery::Settled { output, .. }
+            | Delivery::Resolved { output, resolution: Resolution::Delivered | Resolution::Abandon } => {
+                self.tables.outbox.settle(*output);
+            }
+            Delivery::Message { .. } | Delivery::Registered { .. } | Delivery::Resolved { .. } => {}
         }
         if let Some(links) = &mut self.links {
             links.delivered(delivery, prefix, self.tables.life, end, config.policy.journals_messages());
@@ -227,7 +236,7 @@ impl<H: Handler> History<H> {
     }
 }
 
-fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub(crate) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     // What the closure borrowed is not looked at again after a panic: the process gives itself up.
     catch_unwind(AssertUnwindSafe(run))
         .map_err(|payload| Panicked { message: panic_message(payload.as_ref()) })

@@ -55,6 +55,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn submit(&mut self, pending: Pending, out: &mut Vec<Effect>) {
+        // The handler panicked earlier in this step. Nothing may be logged or tried behind that: a later attempt would overwrite the
+        // count of this one, and the next life would take the panic for a delivery that had succeeded.
+        if self.life == Life::Abandoned {
+            return;
+        }
         // On a full disk what nobody could repeat waits for space; a request is answered at once.
         let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
         if self.life != Life::Collecting && (self.backlog.is_empty() || not_behind) {

@@ -23,6 +23,7 @@ mod clients;
 mod collecting;
 pub mod config;
 mod covering;
+pub mod dry_run;
 pub mod effect;
 pub mod event;
 pub mod handler;
