@@ -3,13 +3,14 @@
 use crate::properties::Violation;
 use crate::reach::Reach;
 use crate::service::CheckpointWork;
+use crate::subject::Subject;
 use crate::world::{Happening, MILLISECOND, World};
 use mainstay_journal::storage::{Failure, Storage, StorageError};
 use mainstay_process::checkpoint::{publish, temporary_name};
 use mainstay_process::event::{CheckpointEvent, Event};
 use mainstay_types::id::Lsn;
 
-impl World {
+impl<S: Subject> World<S> {
     pub(crate) fn save_checkpoint(&mut self, lsn: Lsn) {
         let lives = self.lives;
         let life = self.life.as_mut().expect("effects are performed for a living service");
@@ -27,6 +28,7 @@ impl World {
             match publish(&mut self.disk, lsn) {
                 Ok(oldest) => {
                     self.reached.hit(Reach::Checkpoint);
+                    self.oracle.story.tell(|| "a checkpoint is published".to_owned());
                     CheckpointEvent::Published { lsn, oldest }
                 }
                 Err(_) => CheckpointEvent::Failed { lsn },

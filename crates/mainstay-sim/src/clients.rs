@@ -1,7 +1,7 @@
 //! Clients: of both kinds, some without an identity, some that misbehave. All repeat with the same identity until they know.
 
-use crate::ledger::{Command, Operation};
 use crate::random::Random;
+use crate::subject::Subject;
 use mainstay_process::effect::Reply;
 use mainstay_process::event::Identity;
 use mainstay_types::id::{ClientId, OutputId, Sequence, ThreadId};
@@ -19,13 +19,15 @@ pub(crate) struct Call {
 pub(crate) enum CallKind {
     Request,
     Register,
-    Query,
+    /// Which of the subject's reads.
+    Query(usize),
     /// A person resolves an output in doubt.
     Resolve(OutputId, mainstay_process::event::Resolution),
 }
 
+/// How a client identifies itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// A key per request.
     Key,
     /// Numbered by the server, two threads.
@@ -65,13 +67,7 @@ pub(crate) enum Turn {
 }
 
 impl Client {
-    pub(crate) fn new(place: usize, era: u64) -> Self {
-        let kind = match place % 6 {
-            0 | 3 => Kind::Key,
-            1 | 4 => Kind::Numbered,
-            2 => Kind::Bare,
-            _ => Kind::Reader,
-        };
+    pub(crate) fn new(place: usize, kind: Kind, era: u64) -> Self {
         Self { place, kind, number: None, sequences: [0; 2], current: None, past: Vec::new(), era }
     }
 
@@ -80,49 +76,49 @@ impl Client {
         self.current.is_some()
     }
 
-    pub(crate) fn turn(&mut self, random: &mut Random, calls: &[Call], ending: bool) -> Turn {
+    pub(crate) fn turn<S: Subject>(
+        &mut self,
+        subject: &S,
+        random: &mut Random,
+        calls: &[Call],
+        (misuses, ending): (bool, bool),
+    ) -> Turn {
         if let Some(call) = self.current {
             return Turn::Again(call);
         }
         if ending {
             return Turn::Rest;
         }
-        if !self.past.is_empty() && random.chance(70) {
-            return self.misbehave(random, calls);
+        if !self.past.is_empty() && random.chance(70) && misuses {
+            return self.misbehave(subject, random, calls);
         }
         let number = calls.len() as u64;
-        let request = |client: &Self, identity, random: &mut Random| {
-            let (operation, padding) = operation(random);
-            let command = Command { call: number, account: random.below(4) as u8, operation };
-            Call { client: client.place, kind: CallKind::Request, identity, body: command.encode(padding) }
-        };
+        let call = |kind, identity, body| Call { client: self.place, kind, identity, body };
         let call = match (self.kind, self.number) {
-            (Kind::Key, _) => {
-                let key = format!("{}/{}/{number}", self.era, self.place).into_bytes();
-                request(self, Identity::Key(key), random)
-            }
-            (Kind::Numbered, None) => Call {
-                client: self.place,
-                kind: CallKind::Register,
-                identity: Identity::None,
-                body: Vec::new(),
-            },
-            (Kind::Numbered, Some(client)) => {
-                let thread = random.index(2);
-                // Numbers may be skipped; they only go up.
-                self.sequences[thread] += 1 + u64::from(random.chance(50));
-                let sequence = Sequence(self.sequences[thread]);
-                let identity = Identity::Client { client, thread: ThreadId(thread as u32), sequence };
-                request(self, identity, random)
-            }
-            (Kind::Bare, _) => return Turn::Aside(request(self, Identity::None, random)),
             (Kind::Reader, _) => {
-                return Turn::Aside(Call {
-                    client: self.place,
-                    kind: CallKind::Query,
-                    identity: Identity::None,
-                    body: Vec::new(),
-                });
+                let queries = subject.queries();
+                let query = if queries.len() > 1 { random.index(queries.len()) } else { 0 };
+                return Turn::Aside(call(CallKind::Query(query), Identity::None, queries[query].clone()));
+            }
+            (Kind::Numbered, None) => call(CallKind::Register, Identity::None, Vec::new()),
+            (kind, client) => {
+                let identity = match client {
+                    Some(client) if kind == Kind::Numbered => {
+                        let thread = random.index(2);
+                        // Numbers may be skipped; they only go up.
+                        self.sequences[thread] += 1 + u64::from(random.chance(50));
+                        let sequence = Sequence(self.sequences[thread]);
+                        Identity::Client { client, thread: ThreadId(thread as u32), sequence }
+                    }
+                    _ if kind == Kind::Bare => Identity::None,
+                    _ => Identity::Key(format!("{}/{}/{number}", self.era, self.place).into_bytes()),
+                };
+                let Some(body) = subject.request(number, random) else { return Turn::Rest };
+                let call = Call { client: self.place, kind: CallKind::Request, identity, body };
+                if kind == Kind::Bare {
+                    return Turn::Aside(call);
+                }
+                call
             }
         };
         self.current = Some(calls.len());
@@ -130,15 +126,16 @@ impl Client {
     }
 
     /// Repeats what is long answered, under the same body or another one.
-    fn misbehave(&self, random: &mut Random, calls: &[Call]) -> Turn {
+    fn misbehave<S: Subject>(&self, subject: &S, random: &mut Random, calls: &[Call]) -> Turn {
         let recent = self.past.len().min(8);
         let old = self.past[self.past.len() - 1 - random.index(recent)];
         if random.chance(600) {
             return Turn::AsideAgain(old);
         }
-        let (operation, padding) = operation(random);
-        let command = Command { call: calls.len() as u64, account: 0, operation };
-        Turn::Aside(Call { body: command.encode(padding), ..calls[old].clone() })
+        match subject.another_body(calls.len() as u64, random) {
+            Some(body) => Turn::Aside(Call { body, ..calls[old].clone() }),
+            None => Turn::AsideAgain(old),
+        }
     }
 
     /// Takes a reply; says whether the call is over for this client.
@@ -162,24 +159,4 @@ impl Client {
         self.current = None;
         true
     }
-}
-
-fn operation(random: &mut Random) -> (Operation, usize) {
-    let amount = random.below(100) as u16;
-    let port = random.below(4) as u8;
-    let operation = match random.below(100) {
-        0..30 => Operation::Deposit(amount),
-        30..45 => Operation::Withdraw(amount),
-        45..80 => Operation::Transfer { to: random.below(4) as u8, amount: amount / 4, port },
-        80..88 => Operation::Announce,
-        88..94 => Operation::Later { after_us: random.between(10, 20_000) as u32, port },
-        94 => Operation::Poison,
-        _ => Operation::Fragile(amount),
-    };
-    let padding = match random.below(10) {
-        0 => random.index(1500),
-        1..4 => random.index(300),
-        _ => random.index(40),
-    };
-    (operation, padding)
 }

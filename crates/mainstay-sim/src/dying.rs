@@ -1,7 +1,9 @@
 //! The end of a life: what a kill or a power cut leaves of the files, and damage on top of it.
 
+use crate::plan::Trouble;
 use crate::reach::Reach;
 use crate::service::Life;
+use crate::subject::Subject;
 use crate::world::{Happening, MILLISECOND, World};
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE, Superblock};
 use mainstay_journal::storage::Storage;
@@ -9,17 +11,18 @@ use mainstay_process::checkpoint::{final_name, parse_name};
 use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 
-impl World {
+impl<S: Subject> World<S> {
     /// The machine has stopped at a crash point: by kill -9 or, now and then, with its power.
     pub(crate) fn crashed(&mut self, during: Reach) {
         self.crashes += u64::from(during != Reach::OpenFailed && during != Reach::PanicInRecovery);
+        self.oracle.story.tell(|| format!("it crashes: {}", during.name().replace('_', " ")));
         self.die();
         if during != Reach::PanicInRecovery && !self.ending && self.random.chance(self.fault_rates.power_cuts)
         {
             self.cut_power(Reach::PowerCut);
         } else {
             self.reached.hit(Reach::Kill);
-            if !self.ending && self.random.chance(50) {
+            if !self.ending && self.random.chance(50) && self.plan.has(Trouble::Power) {
                 self.cut_power(Reach::PowerCutBetweenLives);
             }
         }
@@ -46,13 +49,13 @@ impl World {
             drop(life);
         }
         self.save_ring();
-        if !self.ending {
+        if !self.ending && self.plan.has(Trouble::Damage) {
             self.damage_a_checkpoint();
             self.damage_a_superblock();
         }
     }
 
-    fn note_journal(&mut self, life: &Life) {
+    fn note_journal(&mut self, life: &Life<S::Handler>) {
         let stats = life.process.journal().stats();
         self.reached.add(Reach::Stall, stats.stalls);
         self.reached.add(Reach::GroupCommitJoin, stats.flushes_joined);
@@ -129,6 +132,7 @@ impl World {
     fn cut_power(&mut self, kind: Reach) {
         self.reached.hit(kind);
         self.trace.line(self.now_ns, format_args!("the power goes"));
+        self.oracle.story.tell(|| "the power goes".to_owned());
         let ring = self.disk.content(RING_FILE).map(<[u8]>::len);
         if std::mem::take(&mut self.disk.syncs_of_ring) > 0 {
             self.ring_images = self.disk.content(RING_FILE).map(<[u8]>::to_vec).into_iter().collect();
@@ -172,7 +176,7 @@ impl World {
         self.under_way.clear();
         let era = self.era;
         for place in 0..self.clients.len() {
-            self.clients[place] = crate::clients::Client::new(place, era);
+            self.clients[place] = crate::clients::Client::new(place, self.subject.clients()[place], era);
             self.after_up_to(5 * MILLISECOND, Happening::Client { place, era });
         }
     }

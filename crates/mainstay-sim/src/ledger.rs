@@ -4,7 +4,14 @@
 //! The state changes in one function, [`Ledger::apply`], which the process calls through [`Handler`] and the failure-free
 //! model calls directly.
 
+use crate::clients::Kind;
+use crate::random::{Random, SplitMix};
+use crate::subject::{FailureFree, Stopped, Subject};
+use mainstay_journal::geometry::Geometry;
+use mainstay_process::config::Config;
+use mainstay_process::dry_run::{Call, Given, Performed};
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
+use mainstay_process::port::{Guarantee, Port, PortIndex};
 use mainstay_types::id::OutputId;
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
@@ -15,8 +22,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Names of the ports, in their order.
-pub(crate) const PORTS: [&str; 4] = ["once", "asked", "again", "at-most"];
+/// The ports, in their order.
+const PORTS: [(&str, Guarantee); 4] = [
+    ("once", Guarantee::Deduplicated),
+    ("asked", Guarantee::Asked),
+    ("again", Guarantee::AtLeastOnce),
+    ("at-most", Guarantee::AtMostOnce),
+];
 
 /// A request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +197,7 @@ impl State {
     fn tell(&self, port: u8, place: usize, what: u64, asks: &mut impl Asks) {
         let mut body = self.accounts[place].chain.to_le_bytes().to_vec();
         body.extend_from_slice(&what.to_le_bytes());
-        asks.send(PORTS[usize::from(port) % PORTS.len()], body);
+        asks.send(PORTS[usize::from(port) % PORTS.len()].0, body);
     }
 
     fn answer(&self, place: usize, status: u16) -> Answer {
@@ -255,4 +267,130 @@ impl Handler for Ledger {
             postcard::from_bytes(bytes).map_err(|error| RestoreError { reason: error.to_string() })?;
         Ok(())
     }
+}
+
+/// The ledger as it is simulated.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerSubject {
+    bad_weather: Rc<Cell<u32>>,
+    handled_once: Rc<RefCell<BTreeSet<u64>>>,
+}
+
+impl Subject for LedgerSubject {
+    type Handler = Ledger;
+    type FailureFree = State;
+
+    fn settle(&self, config: &mut Config, _: &mut Geometry) {
+        "ledger".clone_into(&mut config.name);
+        let port =
+            |(name, guarantee): (&str, Guarantee)| Port { name: name.to_owned(), guarantee, lines: false };
+        config.ports = PORTS.map(port).into();
+    }
+
+    fn handler(&self) -> Ledger {
+        let (bad_weather, handled_once) = (Rc::clone(&self.bad_weather), Rc::clone(&self.handled_once));
+        Ledger { state: State::default(), bad_weather, handled_once }
+    }
+
+    fn failure_free(&self) -> State {
+        State::default()
+    }
+
+    fn clients(&self) -> &'static [Kind] {
+        &[Kind::Key, Kind::Numbered, Kind::Bare, Kind::Key, Kind::Numbered, Kind::Reader]
+    }
+
+    fn request(&self, call: u64, random: &mut Random) -> Option<Vec<u8>> {
+        let (operation, padding) = operation(random);
+        Some(Command { call, account: random.below(4) as u8, operation }.encode(padding))
+    }
+
+    fn another_body(&self, call: u64, random: &mut Random) -> Option<Vec<u8>> {
+        let (operation, padding) = operation(random);
+        Some(Command { call, account: 0, operation }.encode(padding))
+    }
+
+    fn queries(&self) -> &[Vec<u8>] {
+        const WHOLE_STATE: &[Vec<u8>] = &[Vec::new()];
+        WHOLE_STATE
+    }
+
+    fn bad_weather(&self, deliveries: u32) {
+        self.bad_weather.set(deliveries);
+    }
+
+    fn waits_for_timers(&self) -> bool {
+        true
+    }
+}
+
+/// The world of one delivery of the run without failures.
+struct Wishes<'a> {
+    given: Given<'a>,
+    random: SplitMix,
+    performed: Performed,
+}
+
+impl Asks for Wishes<'_> {
+    fn now(&self) -> Time {
+        self.given.now
+    }
+
+    fn random(&mut self) -> u64 {
+        self.random.draw()
+    }
+
+    fn send(&mut self, port: &str, body: Vec<u8>) -> OutputId {
+        let id = OutputId(self.given.next_output.0 + self.performed.outputs.len() as u64);
+        let port = PORTS.iter().position(|(known, _)| *known == port).expect("the ledger knows its ports");
+        self.performed.outputs.push((id, PortIndex(port), body));
+        id
+    }
+
+    fn set_timer(&mut self, delay: Duration, token: u64) {
+        self.performed.timers.push((self.given.now.after(delay), token));
+    }
+}
+
+impl FailureFree for State {
+    fn deliver(&mut self, call: Call<'_>, given: Given<'_>) -> Result<Performed, Stopped> {
+        let mut wishes = Wishes { given, random: SplitMix(given.seed), performed: Performed::default() };
+        match call {
+            Call::Request(body) => match self.apply(&Command::decode(body), &mut wishes) {
+                Ok(answer) => wishes.performed.answer = Some(answer),
+                Err(AlwaysPanics) => return Err(Stopped::Panics("poison".to_owned())),
+            },
+            Call::Timer(token) => self.timer(token, &mut wishes),
+            Call::Settled(output, outcome) => self.output_settled(output, outcome),
+        }
+        Ok(wishes.performed)
+    }
+
+    fn query(&self, _: &[u8]) -> Answer {
+        self.read()
+    }
+
+    fn state(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a vector takes all")
+    }
+}
+
+fn operation(random: &mut Random) -> (Operation, usize) {
+    let amount = random.below(100) as u16;
+    let port = random.below(4) as u8;
+    let operation = match random.below(100) {
+        0..30 => Operation::Deposit(amount),
+        30..45 => Operation::Withdraw(amount),
+        45..80 => Operation::Transfer { to: random.below(4) as u8, amount: amount / 4, port },
+        80..88 => Operation::Announce,
+        88..94 => Operation::Later { after_us: random.between(10, 20_000) as u32, port },
+        94 => Operation::Poison,
+        _ => Operation::Fragile(amount),
+    };
+    let padding = match random.below(10) {
+        0 => random.index(1500),
+        1..4 => random.index(300),
+        _ => random.index(40),
+    };
+    (operation, padding)
 }

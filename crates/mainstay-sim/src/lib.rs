@@ -2,24 +2,30 @@
 
 #![forbid(unsafe_code)]
 
+pub mod campaign;
 mod checkpoints;
 mod clients;
 mod cluster;
 pub mod cuts;
 mod disk;
 mod dying;
+pub mod exercise;
 mod journal_world;
 mod ledger;
 mod model;
 mod oracle;
 mod order;
+mod plan;
 mod properties;
-mod random;
+mod quiet;
+pub mod random;
 mod reach;
 mod receivers;
 mod ring;
 pub mod run;
 mod service;
+mod story;
+mod subject;
 mod trace;
 mod under_way;
 mod world;

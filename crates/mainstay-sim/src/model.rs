@@ -1,15 +1,17 @@
 //! The failure-free run: deliveries in the surviving order, one after another, with nothing that could fail.
 
-use crate::ledger::{AlwaysPanics, Asks, Command, PORTS, State};
 use crate::properties::delivered_once::{Delivered, DeliveredOnce};
 use crate::properties::evicted_not_reapplied::EvictedNotReapplied;
-use crate::properties::{Violation, failure_free};
-use crate::random::SplitMix;
+use crate::properties::failure_free;
+use crate::subject::{FailureFree, Stopped};
+use mainstay_process::dry_run::{Call, Given, Performed};
 use mainstay_process::event::Resolution;
 use mainstay_process::handler::{Answer, Outcome};
+use mainstay_process::port::Port;
 use mainstay_process::record::delivery::Delivery;
 use mainstay_process::record::prefix::Prefix;
-use mainstay_types::id::{ClientId, Lsn, OutputId};
+use mainstay_process::summary::Summary;
+use mainstay_types::id::{ClientId, Lsn, OutputId, StoreId};
 use mainstay_types::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +22,12 @@ use std::time::Duration;
 pub(crate) struct Done {
     pub(crate) answer: Option<Arc<Answer>>,
     pub(crate) registered: Option<ClientId>,
-    /// What a read of the state behind it answers.
-    pub(crate) read: Vec<u8>,
+    /// The state behind it.
+    pub(crate) state: Vec<u8>,
+    /// What each read of that state answers.
+    pub(crate) reads: Vec<Answer>,
+    /// What a process records of it; `None` in place of a verdict.
+    pub(crate) summary: Option<Summary>,
     /// A key was used anew after its expiry.
     pub(crate) after_expiry: bool,
     /// An output's fate, recorded by it.
@@ -40,10 +46,17 @@ pub(crate) struct Emitted {
     pub(crate) settled: bool,
 }
 
+/// What does not change in a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) store: StoreId,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) key_retention: Duration,
+}
+
 /// The model.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Model {
-    pub(crate) state: State,
+pub(crate) struct Model<F> {
+    alone: F,
     pub(crate) executed: u64,
     pub(crate) outputs: BTreeMap<OutputId, Emitted>,
     pub(crate) timers: BTreeMap<u64, (Time, u64)>,
@@ -55,49 +68,33 @@ pub(crate) struct Model {
     floors: EvictedNotReapplied,
 }
 
-struct Wishes<'a> {
-    now: Time,
-    random: SplitMix,
-    last_output: u64,
-    outputs: &'a mut Vec<(OutputId, usize, Vec<u8>)>,
-    timers: &'a mut Vec<(Time, u64)>,
-}
-
-impl Asks for Wishes<'_> {
-    fn now(&self) -> Time {
-        self.now
+impl<F: FailureFree> Model<F> {
+    /// One to which nothing was delivered yet, as to `alone`, which it runs.
+    pub(crate) fn new(alone: F) -> Self {
+        Self {
+            alone,
+            executed: 0,
+            outputs: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            last_timer: 0,
+            clients: 0,
+            last_output: 0,
+            now: Time::default(),
+            delivered: DeliveredOnce::default(),
+            floors: EvictedNotReapplied::default(),
+        }
     }
 
-    fn random(&mut self) -> u64 {
-        self.random.draw()
+    /// The present state.
+    pub(crate) fn state(&self) -> Vec<u8> {
+        self.alone.state()
     }
 
-    fn send(&mut self, port: &str, body: Vec<u8>) -> OutputId {
-        self.last_output += 1;
-        let port = PORTS.iter().position(|&known| known == port).expect("the ledger knows its ports");
-        self.outputs.push((OutputId(self.last_output), port, body));
-        OutputId(self.last_output)
+    /// What each of `queries` answers now.
+    pub(crate) fn reads(&self, queries: &[Vec<u8>]) -> Vec<Answer> {
+        queries.iter().map(|query| self.alone.query(query)).collect()
     }
 
-    fn set_timer(&mut self, delay: Duration, token: u64) {
-        self.timers.push((self.now.after(delay), token));
-    }
-}
-
-/// Why a delivery did not run.
-pub(crate) enum Stopped {
-    /// The handler panics on it: only a verdict lets the run go on.
-    Panics,
-    Violated(Violation),
-}
-
-impl From<Violation> for Stopped {
-    fn from(violation: Violation) -> Self {
-        Self::Violated(violation)
-    }
-}
-
-impl Model {
     /// A life begins: numbers that it gives are above all that an earlier one can have given.
     pub(crate) fn enter_life(&mut self, life: u64) {
         let base = life << 32;
@@ -110,20 +107,16 @@ impl Model {
         self.outputs.iter().filter(|(_, output)| !output.settled).map(|(&id, _)| id)
     }
 
-    /// Runs the delivery of the record `lsn..end`, or passes over it if there is a verdict.
+    /// Runs the delivery of the record `lsn..end`, or passes over it if there is a verdict. After an error the model is not used any
+    /// further.
     pub(crate) fn deliver(
         &mut self,
         (lsn, end): (Lsn, Lsn),
         prefix: &Prefix,
         delivery: &Delivery,
         quarantined: bool,
-        key_retention: Duration,
+        terms: &Terms,
     ) -> Result<Done, Stopped> {
-        let command = match delivery {
-            Delivery::Request { body, .. } => Some(Command::decode(body)),
-            _ => None,
-        };
-        let before = command.is_some_and(may_panic).then(|| self.state.clone());
         if prefix.now < self.now {
             return Err(failure_free::violated(format!("time went back at {lsn}")).into());
         }
@@ -131,79 +124,80 @@ impl Model {
             let what = format!("delivery {} at {lsn} follows {}", prefix.delivery, self.executed);
             return Err(failure_free::violated(what).into());
         }
-        let (mut outputs, mut timers) = (Vec::new(), Vec::new());
-        let mut wishes = Wishes {
+        let given = Given {
             now: prefix.now,
-            random: SplitMix(prefix.seed),
-            last_output: self.last_output,
-            outputs: &mut outputs,
-            timers: &mut timers,
+            seed: prefix.seed,
+            delivery: prefix.delivery,
+            next_output: OutputId(self.last_output + 1),
+            store: terms.store,
+            ports: &terms.ports,
         };
         let mut done = Done::default();
+        let mut performed = Performed::default();
         match delivery {
             Delivery::Request { .. } if quarantined => {
-                done.answer = Some(Arc::new(Answer { status: 500, body: Vec::new() }));
+                performed.answer = Some(Answer { status: 500, body: Vec::new() });
             }
-            Delivery::Request { .. } => {
-                let command = command.expect("a request has a command");
-                match self.state.apply(&command, &mut wishes) {
-                    Ok(answer) => done.answer = Some(Arc::new(answer)),
-                    Err(AlwaysPanics) => {
-                        self.state = before.expect("it was kept for commands that may panic");
-                        return Err(Stopped::Panics);
-                    }
-                }
-            }
+            Delivery::Request { body, .. } => performed = self.alone.deliver(Call::Request(body), given)?,
             Delivery::Timer { timer } => {
                 if let Some((due, token)) = self.timers.remove(timer) {
                     if prefix.now < due {
                         return Err(failure_free::violated(format!("timer {timer} fired early")).into());
                     }
                     done.timer = true;
-                    self.state.timer(token, &mut wishes);
+                    if !quarantined {
+                        performed = self.alone.deliver(Call::Timer(token), given)?;
+                    }
                 }
             }
-            Delivery::Settled { output, outcome } => self.settle(*output, outcome, &mut done),
+            Delivery::Settled { output, outcome } => done.settled = self.settle(*output, outcome),
             Delivery::Message { .. } => unreachable!("a process that stands alone has no peers"),
             Delivery::Registered { .. } => {
                 self.clients += 1;
                 done.registered = Some(ClientId(self.clients));
             }
-            Delivery::Resolved { output, resolution } => match resolution {
-                Resolution::SendAgain => done.send_again = Some(*output),
-                Resolution::Delivered => self.settle(*output, &Outcome::Delivered { status: 0 }, &mut done),
-                Resolution::Abandon => self.settle(*output, &Outcome::Abandoned, &mut done),
-            },
+            Delivery::Resolved { output, resolution } => {
+                done.settled = match resolution {
+                    Resolution::SendAgain => {
+                        done.send_again = Some(*output);
+                        None
+                    }
+                    Resolution::Delivered => self.settle(*output, &Outcome::Delivered { status: 0 }),
+                    Resolution::Abandon => self.settle(*output, &Outcome::Abandoned),
+                };
+            }
+        }
+        if let Some((output, outcome)) = &done.settled
+            && !quarantined
+        {
+            performed = self.alone.deliver(Call::Settled(*output, outcome), given)?;
         }
         if let Delivery::Request { identity, .. } = delivery {
-            let expires = prefix.now.after(key_retention);
+            let expires = prefix.now.after(terms.key_retention);
             let delivered = self.delivered.deliver(identity, lsn, prefix.now, expires);
             self.floors.deliver(identity, lsn)?;
             done.after_expiry = delivered? == Delivered::AfterExpiry;
         }
-        for (id, port, body) in outputs {
+        done.summary = (!quarantined).then(|| performed.summary(&terms.ports));
+        for (id, port, body) in performed.outputs {
             self.last_output = id.0;
-            self.outputs.insert(id, Emitted { port, body, end, settled: false });
+            self.outputs.insert(id, Emitted { port: port.0, body, end, settled: false });
         }
-        for timer in timers {
+        for timer in performed.timers {
             self.last_timer += 1;
             self.timers.insert(self.last_timer, timer);
         }
         self.now = prefix.now;
         self.executed += 1;
-        done.read = self.state.read().body;
+        done.answer = performed.answer.map(Arc::new);
+        done.state = self.state();
         Ok(done)
     }
 
-    fn settle(&mut self, output: OutputId, outcome: &Outcome, done: &mut Done) {
-        if let Some(emitted) = self.outputs.get_mut(&output).filter(|emitted| !emitted.settled) {
-            emitted.settled = true;
-            self.state.output_settled(output, outcome);
-            done.settled = Some((output, outcome.clone()));
-        }
+    /// Records an output's fate; `None` if it was recorded before.
+    fn settle(&mut self, output: OutputId, outcome: &Outcome) -> Option<(OutputId, Outcome)> {
+        let emitted = self.outputs.get_mut(&output).filter(|emitted| !emitted.settled)?;
+        emitted.settled = true;
+        Some((output, outcome.clone()))
     }
-}
-
-fn may_panic(command: Command) -> bool {
-    matches!(command.operation, crate::ledger::Operation::Poison)
 }

@@ -2,9 +2,10 @@
 //! the failure-free run over it.
 
 use crate::disk::Disk;
-use crate::ledger::Command;
-use crate::model::{Done, Model, Stopped};
+use crate::model::{Done, Model, Terms};
 use crate::properties::{Violation, failure_free};
+use crate::story::shown;
+use crate::subject::{Stopped, Subject};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::format::{PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes};
 use mainstay_journal::geometry::Geometry;
@@ -12,13 +13,14 @@ use mainstay_journal::journal::Journal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
 use mainstay_process::event::Identity;
+use mainstay_process::handler::Answer;
 use mainstay_process::record::delivery::Delivery;
 use mainstay_process::record::prefix::Prefix;
 use mainstay_process::record::quarantined::{self, Quarantined};
 use mainstay_process::record::{RecordError, intended, started};
-use mainstay_types::id::{ClientId, Lsn, OutputId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::rc::Rc;
 
 /// One record of the process.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub(crate) enum Content {
         done: Option<Done>,
         /// End of the verdict that it is not tried again.
         verdict: Option<Lsn>,
+        /// What the handler's panic on it said in the run without failures.
+        panics: Option<String>,
     },
     Intended(OutputId),
     /// A life of the process began in this life of the journal.
@@ -56,10 +60,12 @@ struct Stretch {
 }
 
 /// The order.
-#[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct Order<S: Subject> {
     geometry: Geometry,
-    key_retention: Duration,
+    subject: Rc<S>,
+    terms: Terms,
+    /// What each read of the state that nothing was delivered to answers.
+    first_reads: Vec<Answer>,
     /// The log from its first byte.
     bytes: Vec<u8>,
     stretches: Vec<Stretch>,
@@ -68,27 +74,28 @@ pub(crate) struct Order {
     entries: Vec<Entry>,
     /// Entries that the model has run.
     run: usize,
-    pub(crate) model: Model,
+    pub(crate) model: Model<S::FailureFree>,
     /// The life of the journal that was read or observed last.
     life: u64,
-    by_call: BTreeMap<u64, Vec<usize>>,
-    by_identity: BTreeMap<Identity, usize>,
+    by_identity: BTreeMap<Identity, Vec<usize>>,
     registrations: BTreeMap<ClientId, usize>,
 }
 
-impl Order {
-    pub(crate) fn new(geometry: Geometry, key_retention: Duration) -> Self {
+impl<S: Subject> Order<S> {
+    pub(crate) fn new(geometry: Geometry, subject: Rc<S>, terms: Terms) -> Self {
+        let model = Model::new(subject.failure_free());
         Self {
             geometry,
-            key_retention,
+            terms,
+            first_reads: model.reads(subject.queries()),
             bytes: Vec::new(),
             stretches: Vec::new(),
             durable: 0,
             entries: Vec::new(),
             run: 0,
-            model: Model::default(),
+            model,
+            subject,
             life: 0,
-            by_call: BTreeMap::new(),
             by_identity: BTreeMap::new(),
             registrations: BTreeMap::new(),
         }
@@ -238,12 +245,10 @@ impl Order {
                 let Some((prefix, delivery)) = Delivery::decode(kind, payload)? else {
                     return Err(RecordError::UnknownKind { kind: kind.0 });
                 };
-                if let Delivery::Request { identity, body, .. } = &delivery {
-                    let place = self.entries.len();
-                    self.by_call.entry(Command::decode(body).call).or_default().push(place);
-                    self.by_identity.insert(identity.clone(), place);
+                if let Delivery::Request { identity, .. } = &delivery {
+                    self.by_identity.entry(identity.clone()).or_default().push(self.entries.len());
                 }
-                Content::Delivery { prefix, delivery, done: None, verdict: None }
+                Content::Delivery { prefix, delivery, done: None, verdict: None, panics: None }
             }
         };
         self.entries.push(Entry { lsn, end, content });
@@ -251,7 +256,7 @@ impl Order {
     }
 
     fn restart_model(&mut self) {
-        self.model = Model::default();
+        self.model = Model::new(self.subject.failure_free());
         self.run = 0;
         self.registrations.clear();
     }
@@ -262,24 +267,46 @@ impl Order {
             if let Content::Started { life } = entry.content {
                 self.model.enter_life(life);
             }
-            if let Content::Delivery { prefix, delivery, done, verdict } = &mut entry.content {
-                match self.model.deliver(place, prefix, delivery, verdict.is_some(), self.key_retention) {
-                    Ok(result) => {
+            if let Content::Delivery { prefix, delivery, done, verdict, panics } = &mut entry.content {
+                let judged = verdict.is_some();
+                if panics.is_some() && !judged {
+                    return Ok(());
+                }
+                match self.model.deliver(place, prefix, delivery, judged, &self.terms) {
+                    Ok(mut result) => {
+                        result.reads = self.model.reads(self.subject.queries());
                         if let Some(client) = result.registered {
                             self.registrations.insert(client, self.run);
                         }
                         *done = Some(result);
                     }
-                    Err(Stopped::Panics) => {
+                    Err(Stopped::Panics(message)) => {
                         *done = None;
-                        return Ok(());
+                        *panics = Some(message);
+                        // What it did to the state before it panicked is not to be kept.
+                        self.restart_model();
+                        continue;
                     }
                     Err(Stopped::Violated(violation)) => return Err(violation),
                 }
+                self.compare_recorded(self.run)?;
             }
             self.run += 1;
         }
         Ok(())
+    }
+
+    /// The record at `place` tells what an earlier delivery did.
+    fn compare_recorded(&self, place: usize) -> Result<(), Violation> {
+        let Content::Delivery { prefix, .. } = &self.entries[place].content else { return Ok(()) };
+        let told = |entry: &&Entry| matches!(&entry.content, Content::Delivery { prefix: of, .. } if of.delivery == prefix.executed);
+        let earlier = self.entries[..place].iter().rev().find(told);
+        match earlier.and_then(Entry::done).and_then(|done| done.summary) {
+            Some(model) => {
+                failure_free::same(&format!("delivery {}", prefix.executed), &prefix.summary, &model)
+            }
+            None => Ok(()),
+        }
     }
 
     /// A crash left only what ends at or below `end`.
@@ -291,16 +318,14 @@ impl Order {
         self.stretches.retain(|stretch| stretch.end <= end);
         self.durable = self.durable.min(self.stretches.len());
         self.entries.retain(|entry| entry.end <= end);
-        self.by_call.clear();
         self.by_identity.clear();
         for (place, entry) in self.entries.iter_mut().enumerate() {
             if let Content::Delivery { delivery, verdict, .. } = &mut entry.content {
                 if verdict.is_some_and(|judged| judged > end) {
                     *verdict = None;
                 }
-                if let Delivery::Request { identity, body, .. } = delivery {
-                    self.by_call.entry(Command::decode(body).call).or_default().push(place);
-                    self.by_identity.insert(identity.clone(), place);
+                if let Delivery::Request { identity, .. } = delivery {
+                    self.by_identity.entry(identity.clone()).or_default().push(place);
                 }
             }
         }
@@ -346,14 +371,86 @@ impl Order {
         verdicts.fold(end, Lsn::max)
     }
 
-    /// The deliveries of `call`, which network and clients may have repeated.
-    pub(crate) fn of_call(&self, call: u64) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.by_call.get(&call).into_iter().flatten().map(|&place| &self.entries[place])
+    /// The deliveries of this request, which network and clients may have repeated.
+    pub(crate) fn of_request(
+        &self,
+        identity: &Identity,
+        body: &[u8],
+    ) -> impl DoubleEndedIterator<Item = &Entry> {
+        let all = self.by_identity.get(identity).into_iter().flatten().map(|&place| &self.entries[place]);
+        all.filter(move |entry| matches!(&entry.content, Content::Delivery { delivery: Delivery::Request { body: of, .. }, .. } if of == body))
     }
 
     /// The latest delivery under this identity.
     pub(crate) fn of_identity(&self, identity: &Identity) -> Option<&Entry> {
-        self.by_identity.get(identity).map(|&place| &self.entries[place])
+        self.by_identity.get(identity)?.last().map(|&place| &self.entries[place])
+    }
+
+    /// What a read with query `query` answers after all deliveries that end at or below `as_of`.
+    pub(crate) fn read(&self, query: usize, as_of: Lsn) -> &Answer {
+        let behind =
+            self.entries_run().iter().rev().find(|entry| entry.end <= as_of && entry.done().is_some());
+        behind.and_then(Entry::done).map_or(&self.first_reads[query], |done| &done.reads[query])
+    }
+
+    /// How many deliveries end behind `end`.
+    pub(crate) fn deliveries_behind(&self, end: Lsn) -> usize {
+        let behind = self.entries.iter().rev().take_while(|entry| entry.end > end);
+        behind.filter(|entry| matches!(entry.content, Content::Delivery { .. })).count()
+    }
+
+    /// Runs all deliveries again, by `alone`, and tells of the first that does something else than in the run before.
+    pub(crate) fn again(&self, alone: S::FailureFree) -> Result<(), Differs> {
+        let mut model = Model::new(alone);
+        for entry in self.entries_run() {
+            match &entry.content {
+                Content::Started { life } => model.enter_life(*life),
+                Content::Intended(_) => {}
+                Content::Delivery { prefix, delivery, done: Some(before), verdict, .. } => {
+                    let place = (entry.lsn, entry.end);
+                    let now = model.deliver(place, prefix, delivery, verdict.is_some(), &self.terms);
+                    let what = match now {
+                        Err(Stopped::Violated(violation)) => violation.what,
+                        Err(Stopped::Panics(message)) => format!("it panics: {message}"),
+                        Ok(now) => match self.difference(before, &now) {
+                            Some(what) => what,
+                            None => continue,
+                        },
+                    };
+                    let told = told(delivery);
+                    return Err(Differs { delivery: prefix.delivery, told, what });
+                }
+                Content::Delivery { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn difference(&self, before: &Done, now: &Done) -> Option<String> {
+        let answer = |done: &Done| match &done.answer {
+            Some(answer) => format!("{} {}", answer.status, shown(&answer.body)),
+            None => "no answer".to_owned(),
+        };
+        let differing = |what: &str, before: String, now: String| {
+            Some(format!("{what}\n    recorded: {before}\n    now:      {now}"))
+        };
+        if before.answer != now.answer {
+            return differing("the answer", answer(before), answer(now));
+        }
+        if before.summary != now.summary {
+            let effects = |done: &Done| done.summary.map_or_else(String::new, |summary| summary.to_string());
+            return differing("its outputs or timers", effects(before), effects(now));
+        }
+        if !self.subject.is_same(&before.state, &now.state) {
+            return differing("the state", self.subject.show(&before.state), self.subject.show(&now.state));
+        }
+        None
+    }
+
+    /// The entry of delivery `index`, if there is one.
+    pub(crate) fn of_delivery(&self, index: DeliveryIndex) -> Option<&Entry> {
+        let is = |entry: &&Entry| matches!(&entry.content, Content::Delivery { prefix, .. } if prefix.delivery == index);
+        self.entries.iter().rev().find(is)
     }
 
     pub(crate) fn registration(&self, client: ClientId) -> Option<&Entry> {
@@ -361,7 +458,40 @@ impl Order {
     }
 }
 
+/// The delivery that did something else when it was run again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Differs {
+    pub(crate) delivery: DeliveryIndex,
+    /// The delivery for people.
+    pub(crate) told: String,
+    /// What it did before, and what now.
+    pub(crate) what: String,
+}
+
+fn told(delivery: &Delivery) -> String {
+    match delivery {
+        Delivery::Request { body, .. } => format!("request {}", shown(body)),
+        Delivery::Timer { timer } => format!("timer {timer}"),
+        Delivery::Settled { output, outcome } => format!("output {output} settled: {outcome:?}"),
+        Delivery::Registered { .. } => "a client registers".to_owned(),
+        Delivery::Resolved { output, resolution } => format!("output {output} resolved: {resolution:?}"),
+        Delivery::Message { from, body, .. } => format!("message of {from}: {}", shown(body)),
+    }
+}
+
 impl Entry {
+    /// For people: what was delivered, and what was answered.
+    pub(crate) fn told(&self) -> String {
+        let Content::Delivery { prefix, delivery, done, verdict, .. } = &self.content else {
+            return String::new();
+        };
+        let answer = done.as_ref().and_then(|done| done.answer.as_ref()).map_or_else(String::new, |answer| {
+            let given_up = if verdict.is_some() { " (given up)" } else { "" };
+            format!(" -> {}{given_up} {}", answer.status, shown(&answer.body))
+        });
+        format!("delivery {}: {}{answer}", prefix.delivery, told(delivery))
+    }
+
     pub(crate) fn done(&self) -> Option<&Done> {
         match &self.content {
             Content::Delivery { done, .. } => done.as_ref(),

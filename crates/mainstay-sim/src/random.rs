@@ -2,20 +2,20 @@
 
 /// A stream of numbers that depends on its seed alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
+pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
     /// The stream of `seed`.
     #[must_use]
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut split = SplitMix(seed);
         Self { state: std::array::from_fn(|_| split.draw()) }
     }
 
     /// The next number.
-    pub(crate) fn draw(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let drawn = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
         let (c, d) = (c ^ a, d ^ b);
@@ -24,28 +24,36 @@ impl Random {
     }
 
     /// A number below `limit`, which is not zero.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         u64::try_from((u128::from(self.draw()) * u128::from(limit)) >> 64)
             .expect("the product's upper half is below the limit")
     }
 
     /// An index below `limit`, which is not zero.
-    pub(crate) fn index(&mut self, limit: usize) -> usize {
+    pub fn index(&mut self, limit: usize) -> usize {
         usize::try_from(self.below(limit as u64)).expect("it is below a usize")
     }
 
     /// A number from `from` up to and including `to`.
-    pub(crate) fn between(&mut self, from: u64, to: u64) -> u64 {
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
     /// True `per_mille` times in a thousand.
-    pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
+    pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
+    /// One of `these`, which are not none.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn pick<'a, T>(&mut self, these: &'a [T]) -> &'a T {
+        &these[self.index(these.len())]
+    }
+
     /// True every other time.
-    pub(crate) fn coin(&mut self) -> bool {
+    pub fn coin(&mut self) -> bool {
         self.draw() >> 63 == 1
     }
 }

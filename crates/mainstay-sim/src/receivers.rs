@@ -4,9 +4,11 @@
 //! question never overtakes an earlier sending), and a message to an at-most-once receiver is not doubled under way.
 
 use crate::clients::{Call, CallKind, Turn};
-use crate::oracle::{GUARANTEES, key_of};
+use crate::oracle::key_of;
+use crate::plan::Trouble;
 use crate::properties::Violation;
 use crate::reach::Reach;
+use crate::subject::Subject;
 use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_process::effect::{Output, Reply};
 use mainstay_process::event::{Event, Identity, ReplyToken, Resolution};
@@ -37,7 +39,7 @@ pub(crate) enum Said {
 const STATUS_TAKEN: u16 = 200;
 const STATUS_REFUSED: u16 = 404;
 
-impl World {
+impl<S: Subject> World<S> {
     // ---- network
 
     fn delay_ns(&mut self) -> u64 {
@@ -64,7 +66,9 @@ impl World {
 
     pub(crate) fn client_turn(&mut self, place: usize) {
         let era = self.era;
-        let turn = self.clients[place].turn(&mut self.random, &self.calls, self.ending);
+        let misuses = self.plan.has(Trouble::Misuse);
+        let client = &mut self.clients[place];
+        let turn = client.turn(&*self.subject, &mut self.random, &self.calls, (misuses, self.ending));
         let wait_ns = match turn {
             Turn::Again(call) | Turn::AsideAgain(call) => {
                 self.call(call);
@@ -126,7 +130,7 @@ impl World {
 
     pub(crate) fn let_out(&mut self, output: Output) {
         let port = output.port.0;
-        let asks = output.again && GUARANTEES[port] == Guarantee::Asked;
+        let asks = output.again && self.config.ports[port].guarantee == Guarantee::Asked;
         let flight = OutputFlight { id: output.id, port, key: output.key, asks, attempt: 0 };
         self.send_output(flight);
     }
@@ -138,7 +142,7 @@ impl World {
         living.flights.insert(output, flight.clone());
         let ask = flight.asks;
         let message = || Happening::ToReceiver { life, flight: flight.clone(), ask, era };
-        match GUARANTEES[flight.port] {
+        match self.config.ports[flight.port].guarantee {
             Guarantee::Asked => {
                 let delay_ns = self.delay_ns();
                 let at = (self.now_ns + delay_ns).max(self.asked_last_ns + 1);
@@ -167,7 +171,7 @@ impl World {
         ask: bool,
     ) -> Result<(), Violation> {
         let OutputFlight { id, port, key, .. } = flight;
-        let guarantee = GUARANTEES[port];
+        let guarantee = self.config.ports[port].guarantee;
         if guarantee == Guarantee::AtMostOnce
             && let Some(copies) = self.under_way.get_mut(&key)
         {
@@ -219,7 +223,7 @@ impl World {
             return Ok(());
         };
         let mut flight = flight.clone();
-        match GUARANTEES[flight.port] {
+        match self.config.ports[flight.port].guarantee {
             Guarantee::AtMostOnce => {
                 living.flights.remove(&output);
                 self.reached.hit(Reach::InDoubtLive);

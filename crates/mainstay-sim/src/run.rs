@@ -2,7 +2,10 @@
 
 use crate::cluster::world::ClusterWorld;
 use crate::journal_world::JournalWorld;
+use crate::ledger::LedgerSubject;
+use crate::plan::Plan;
 use crate::properties::{Property, Violation};
+use crate::quiet;
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
 use crate::world::{Ended, World};
@@ -12,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -206,10 +210,31 @@ pub fn trace(machine: SimMachine, seed: u64, broken: Option<Rule>) -> (Vec<Strin
 
 /// Runs a campaign. `progress` is called from time to time, from one thread at a time.
 pub fn run(options: &SimOptions, progress: &mut (dyn FnMut(SimProgress) + Send)) -> SimReport {
-    let next = AtomicU64::new(options.seeds.start);
     // With a broken rule the first violation answers the question; higher seeds need not be run.
-    let stop_at = AtomicU64::new(options.seeds.end);
-    let of = options.seeds.end.saturating_sub(options.seeds.start);
+    let stops = options.broken.is_some();
+    let one = |tally: &mut Tally, seed| tally.seed(options, seed);
+    let tally = in_parallel(options.seeds.clone(), stops, &one, progress);
+    SimReport {
+        seeds: tally.seeds,
+        steps: tally.steps,
+        crashes: tally.crashes,
+        violations: tally.violations,
+        first_violation: tally.first,
+        reached: tally.reached.named(options.machine.branches()),
+    }
+}
+
+/// Runs seeds on two threads. `one` runs a seed, adds it up and says whether there was a violation; with `stops`, seeds above
+/// the lowest that has one need not be run.
+pub(crate) fn in_parallel(
+    seeds: Range<u64>,
+    stops: bool,
+    one: &(dyn Fn(&mut Tally, u64) -> bool + Sync),
+    progress: &mut (dyn FnMut(SimProgress) + Send),
+) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let stop_at = AtomicU64::new(seeds.end);
+    let of = seeds.end.saturating_sub(seeds.start);
     let state = std::sync::Mutex::new((Tally::default(), progress));
     let work = || {
         loop {
@@ -218,8 +243,8 @@ pub fn run(options: &SimOptions, progress: &mut (dyn FnMut(SimProgress) + Send))
                 return;
             }
             let mut tally = Tally::default();
-            for seed in from..options.seeds.end.min(from + SEEDS_AT_A_TIME) {
-                if tally.seed(options, seed) && options.broken.is_some() {
+            for seed in from..seeds.end.min(from + SEEDS_AT_A_TIME) {
+                if one(&mut tally, seed) && stops {
                     stop_at.fetch_min(seed, Ordering::Relaxed);
                     break;
                 }
@@ -235,26 +260,18 @@ pub fn run(options: &SimOptions, progress: &mut (dyn FnMut(SimProgress) + Send))
             scope.spawn(work);
         }
     });
-    let (tally, _) = state.into_inner().expect("no thread panics with the lock");
-    SimReport {
-        seeds: tally.seeds,
-        steps: tally.steps,
-        crashes: tally.crashes,
-        violations: tally.violations,
-        first_violation: tally.first,
-        reached: tally.reached.named(options.machine.branches()),
-    }
+    state.into_inner().expect("no thread panics with the lock").0
 }
 
 /// Sums, whose order does not matter.
 #[derive(Default)]
-struct Tally {
-    seeds: u64,
-    steps: u64,
-    crashes: u64,
-    violations: u64,
-    first: Option<SimViolation>,
-    reached: Reached,
+pub(crate) struct Tally {
+    pub(crate) seeds: u64,
+    pub(crate) steps: u64,
+    pub(crate) crashes: u64,
+    pub(crate) violations: u64,
+    pub(crate) first: Option<SimViolation>,
+    pub(crate) reached: Reached,
 }
 
 impl Tally {
@@ -263,10 +280,6 @@ impl Tally {
         let rules = rules(options.broken);
         let trace = || if options.twice { Trace::hashed() } else { Trace::off() };
         let ended = run_seed(options.machine, seed, rules, trace());
-        self.seeds += 1;
-        self.steps += ended.steps;
-        self.crashes += ended.crashes;
-        self.reached.merge(&ended.reached);
         let mut violation = ended.violation.map(|(step, violation)| seen(seed, step, violation));
         if options.twice && violation.is_none() {
             let again = run_seed(options.machine, seed, rules, trace());
@@ -274,6 +287,21 @@ impl Tally {
                 violation = Some(difference(options.machine, seed, rules));
             }
         }
+        self.add(ended.steps, ended.crashes, &ended.reached, violation)
+    }
+
+    /// Adds a run; returns whether there was a violation.
+    pub(crate) fn add(
+        &mut self,
+        steps: u64,
+        crashes: u64,
+        reached: &Reached,
+        violation: Option<SimViolation>,
+    ) -> bool {
+        self.seeds += 1;
+        self.steps += steps;
+        self.crashes += crashes;
+        self.reached.merge(reached);
         let violated = violation.is_some();
         self.violations += u64::from(violated);
         self.keep_first(violation);
@@ -301,22 +329,22 @@ fn rules(broken: Option<Rule>) -> Rules {
     broken.map_or(Rules::KEPT, Rules::without)
 }
 
-fn seen(seed: u64, step: u64, violation: Violation) -> SimViolation {
+pub(crate) fn seen(seed: u64, step: u64, violation: Violation) -> SimViolation {
     SimViolation { seed, step, property: violation.property.name(), what: violation.what }
 }
 
 fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended {
     let run = AssertUnwindSafe(|| match machine {
-        SimMachine::Process => World::new(seed, rules, trace).run(),
+        SimMachine::Process => {
+            World::new(Rc::<LedgerSubject>::default(), Plan::default(), seed, rules, trace).run()
+        }
         SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
         SimMachine::Cluster => ClusterWorld::new(seed, rules, trace).run(),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let what =
-            text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
-        let violation = Violation::new(Property::Asserts, what.to_owned());
+        let what = quiet::message(payload.as_ref());
+        let violation = Violation::new(Property::Asserts, what);
         Ended {
             steps: 0,
             crashes: 0,

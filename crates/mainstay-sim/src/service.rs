@@ -1,11 +1,12 @@
 //! The service in its world: starts, steps, performs effects, crashes.
 
-use crate::ledger::Ledger;
 use crate::oracle::Scene;
+use crate::plan::Trouble;
 use crate::properties::{Property, Violation};
 use crate::reach::Reach;
 use crate::receivers::OutputFlight;
 use crate::ring::Ring;
+use crate::subject::Subject;
 use crate::under_way::{Duty, Operation};
 use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_journal::catalog::Catalog;
@@ -16,16 +17,16 @@ use mainstay_journal::open::{OpenError, Opened, open};
 use mainstay_journal::storage::{Failure, Storage, StorageError};
 use mainstay_process::effect::{Effect, Reply};
 use mainstay_process::event::{Event, Request};
+use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
-use mainstay_process::recover::{RecoverError, Start};
+use mainstay_process::recover::{RecoverError, Recovery, Start};
 use mainstay_types::id::{Lsn, OutputId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 /// One life of the service.
-pub(crate) struct Life {
-    pub(crate) process: Process<Ledger, Ring>,
+pub(crate) struct Life<H> {
+    pub(crate) process: Process<H, Ring>,
     pub(crate) catalog: Catalog,
     /// Writes and syncs under way.
     pub(crate) operations: BTreeMap<u64, Operation>,
@@ -51,7 +52,7 @@ pub(crate) struct CheckpointWork {
     pub(crate) state_hash: u64,
 }
 
-impl Life {
+impl<H: Handler> Life<H> {
     /// Whether the process waits for nothing but the world.
     pub(crate) fn is_idle(&self) -> bool {
         let stats = self.process.stats();
@@ -73,7 +74,7 @@ impl From<Violation> for NoStart {
     }
 }
 
-impl World {
+impl<S: Subject> World<S> {
     // ---- starting
 
     pub(crate) fn start(&mut self) -> Result<(), Violation> {
@@ -84,8 +85,13 @@ impl World {
             self.jump_clock();
             let early = self.random.chance(250);
             let mean = if early { 60 } else { self.fault_rates.crash_points_mean };
-            let points = 1 + self.random.below(2 * mean);
-            self.disk.set_fuse(Some(points));
+            let drawn = 1 + self.random.below(2 * mean);
+            let points = match &self.plan.crashes {
+                None => Some(drawn),
+                Some(planned) => planned.get(self.fuses.len()).copied(),
+            };
+            self.fuses.push(points.unwrap_or(u64::MAX));
+            self.disk.set_fuse(points);
         }
         match self.try_start() {
             Ok(()) => Ok(()),
@@ -104,10 +110,19 @@ impl World {
     }
 
     fn jump_clock(&mut self) {
+        if !self.plan.has(Trouble::Clock) {
+            return;
+        }
         if self.random.chance(200) {
             let skew_ns =
                 self.random.below(600 * MILLISECOND).cast_signed() - 300 * MILLISECOND.cast_signed();
             self.wall_skew_ns = skew_ns;
+        }
+        // It was down until a timer was due: nobody waits for that.
+        if !self.subject.waits_for_timers() && self.random.chance(300) {
+            let due = self.oracle.order.model.timers.values().map(|(due, _)| *due).min();
+            let ahead_ns = due.map_or(0, |due| due.0.saturating_sub(self.wall().0));
+            self.wall_skew_ns += ahead_ns.cast_signed();
         }
     }
 
@@ -131,11 +146,7 @@ impl World {
         let wall = self.wall();
         let start = Start {
             config: self.config.clone(),
-            handler: Ledger {
-                bad_weather: Rc::clone(&self.bad_weather),
-                handled_once: Rc::clone(&self.handled_once),
-                ..Ledger::default()
-            },
+            handler: self.subject.handler(),
             journal,
             report: &report,
             storage: &mut self.disk,
@@ -154,6 +165,8 @@ impl World {
         self.reached.add(Reach::CheckpointFallback, u64::from(!recovery.passed_over.is_empty()));
         self.reached.add(Reach::ClockJumpBack, u64::from(recovery.time > wall));
         self.reached.add(Reach::ReplayedAfterSeal, u64::from(report.sealed && recovery.replayed > 0));
+        let lives = self.lives;
+        self.oracle.story.tell(|| life_told(lives, &recovery));
         self.oracle.recovered(&process, &recovery, &mut self.reached)?;
         self.life = Some(Life {
             process,
@@ -224,6 +237,9 @@ impl World {
             RecoverError::Append(AppendError::Full { .. }) => NoStart::Fault,
             RecoverError::Read(mainstay_journal::reader::ReadError::Storage(error)) => storage_fault(&error),
             _ if self.disk.crashed() => NoStart::Crashed(Reach::CrashInRecovery),
+            error @ (RecoverError::Diverged { .. } | RecoverError::PanicsInReplay { .. }) => {
+                NoStart::Violated(Violation::new(Property::Deterministic, error.to_string()))
+            }
             error => {
                 NoStart::Violated(Violation::new(Property::Recovers, format!("recovery is refused: {error}")))
             }
@@ -253,7 +269,8 @@ impl World {
         let life = self.life.as_mut().expect("it was just seen");
         self.steps += 1;
         life.process.step(now, event, &mut out);
-        self.oracle.stepped(&life.process, &mut self.reached)?;
+        let gave_up = out.iter().any(|effect| matches!(effect, Effect::Abandon(_)));
+        self.oracle.stepped(&life.process, gave_up, &mut self.reached)?;
         let full = matches!(life.process.journal().health(), Health::Full { .. });
         self.reached.add(Reach::DiskFullRecovered, u64::from(life.was_full && !full));
         life.was_full = full;
@@ -296,7 +313,9 @@ impl World {
                     let life = self.lives;
                     self.after(delay_ns, Happening::Wake { life });
                 }
-                Effect::Abandon(_) => {
+                Effect::Abandon(abandoned) => {
+                    let told = || format!("the handler panics: {}", abandoned.message);
+                    self.oracle.story.tell(told);
                     self.reached.hit(Reach::Abandoned);
                     self.die();
                     self.after_up_to(MILLISECOND, Happening::Start);
@@ -344,6 +363,9 @@ impl World {
     }
 
     pub(crate) fn ask(&mut self, stop: bool) -> Result<(), Violation> {
+        if stop {
+            self.oracle.story.tell(|| "it is asked to stop".to_owned());
+        }
         self.step(if stop { Event::Stop } else { Event::CheckpointNow })
     }
 
@@ -378,12 +400,17 @@ impl World {
                 Event::Request(Request { token, identity: call.identity.clone(), body: call.body.clone() })
             }
             crate::clients::CallKind::Register => Event::Register { token },
-            crate::clients::CallKind::Query => Event::Query { token, body: Vec::new() },
+            crate::clients::CallKind::Query(_) => Event::Query { token, body: call.body.clone() },
             crate::clients::CallKind::Resolve(output, resolution) => {
                 Event::Resolve { token, output, resolution }
             }
         }
     }
+}
+
+fn life_told(life: u64, recovery: &Recovery) -> String {
+    let from = if recovery.checkpoint.is_some() { "its newest checkpoint" } else { "nothing" };
+    format!("life {life} begins from {from} and replays {} deliveries", recovery.replayed)
 }
 
 fn storage_fault(error: &StorageError) -> NoStart {

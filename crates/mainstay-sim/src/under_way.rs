@@ -4,11 +4,13 @@ use crate::disk::SyncBegun;
 use crate::properties::Violation;
 use crate::reach::Reach;
 use crate::service::Life;
+use crate::subject::Subject;
 use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
 use mainstay_journal::effect::{DiskEffect, DiskEvent, Ticket};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::storage::Failure;
 use mainstay_process::event::Event;
+use mainstay_process::handler::Handler;
 use mainstay_types::id::Lsn;
 
 /// A write or a sync under way.
@@ -36,14 +38,14 @@ pub(crate) enum Duty {
     Trim { first: Lsn },
 }
 
-impl Life {
+impl<H: Handler> Life<H> {
     /// What a write of this slot and range would write now.
     fn memory_bytes(&self, (slot, from, to): (usize, usize, usize)) -> Vec<u8> {
         self.process.journal().memory().page(slot)[from..to].to_vec()
     }
 }
 
-impl World {
+impl<S: Subject> World<S> {
     pub(crate) fn disk_effect(&mut self, effect: &DiskEffect) -> Option<DiskEvent> {
         let lives = self.lives;
         match *effect {
@@ -173,7 +175,7 @@ impl World {
     }
 
     /// The process is gone before `operation` was complete: it is done, in part, or not at all.
-    pub(crate) fn leave_undone(&mut self, operation: Operation, life: &Life) {
+    pub(crate) fn leave_undone(&mut self, operation: Operation, life: &Life<S::Handler>) {
         match operation {
             Operation::Write { file, offset, bytes, slot, .. } => {
                 let bytes = bytes.unwrap_or_else(|| life.memory_bytes(slot));

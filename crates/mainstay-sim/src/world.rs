@@ -8,14 +8,16 @@
 
 use crate::clients::{Call, Client};
 use crate::disk::Disk;
-use crate::ledger::PORTS;
-use crate::oracle::{GUARANTEES, Oracle, Scene};
+use crate::model::Terms;
+use crate::oracle::{Oracle, Scene};
+use crate::plan::{Plan, Trouble};
 use crate::properties::{Property, Violation};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::receivers::OutputFlight;
 use crate::ring::Left;
 use crate::service::Life;
+use crate::subject::Subject;
 use crate::trace::Trace;
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::journal::Health;
@@ -23,14 +25,12 @@ use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::Reply;
 use mainstay_process::event::ReplyToken;
-use mainstay_process::port::Port;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{OutputId, StoreId};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ const HAPPENINGS_MAX: u64 = 500_000;
 
 /// Steps within which everything must come to its end once faults have ended.
 const ENDING_STEPS_MAX: u64 = 20_000;
+/// Steps of a planned run before faults end, whatever was planned.
+const PLANNED_STEPS_MAX: u64 = 10_000;
+/// How long a planned run waits for a planned crash after the last answer.
+const PLANNED_CRASH_WAIT_NS: u64 = 200 * MILLISECOND;
 /// The wall clock at the beginning.
 const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 
@@ -85,21 +89,23 @@ pub(crate) enum Happening {
 }
 
 /// One run.
-pub(crate) struct World {
+pub(crate) struct World<S: Subject> {
+    pub(crate) subject: Rc<S>,
+    pub(crate) plan: Plan,
+    /// After how many points each start was to crash.
+    pub(crate) fuses: Vec<u64>,
     pub(crate) random: Random,
     pub(crate) now_ns: u64,
     queue: BTreeMap<(u64, u64), Happening>,
     queued: u64,
     pub(crate) trace: Trace,
     pub(crate) reached: Reached,
-    pub(crate) oracle: Oracle,
+    pub(crate) oracle: Oracle<S>,
     pub(crate) disk: Disk,
     pub(crate) config: Config,
     pub(crate) options: OpenOptions,
     pub(crate) left: Left,
-    pub(crate) bad_weather: Rc<Cell<u32>>,
-    pub(crate) handled_once: Rc<RefCell<BTreeSet<u64>>>,
-    pub(crate) life: Option<Life>,
+    pub(crate) life: Option<Life<S::Handler>>,
     pub(crate) lives: u64,
     /// Older contents of the ring that the page cache may have written back.
     pub(crate) ring_images: Vec<Vec<u8>>,
@@ -145,10 +151,10 @@ pub(crate) struct Ended {
     pub(crate) trace: Trace,
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, rules: Rules, trace: Trace) -> Self {
+impl<S: Subject> World<S> {
+    pub(crate) fn new(subject: Rc<S>, plan: Plan, seed: u64, rules: Rules, trace: Trace) -> Self {
         let mut random = Random::new(seed);
-        let geometry = Geometry {
+        let mut geometry = Geometry {
             page_bytes: 4096,
             pages: random.between(1, 3) as u16,
             segment_pages: random.between(2, 4) as u32,
@@ -171,21 +177,18 @@ impl World {
             checkpoint_log_bytes: random.between(2, 24) << 10,
             checkpoint_interval: ms(&mut random, 5, 100),
         };
-        let config = Config {
-            name: "ledger".to_owned(),
+        let mut config = Config {
+            name: String::new(),
             version: 1,
             level,
             policy,
-            ports: PORTS
-                .iter()
-                .zip(GUARANTEES)
-                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false })
-                .collect(),
+            ports: Vec::new(),
             limits,
             entropy: 0,
             cluster: None,
             rules,
         };
+        subject.settle(&mut config, &mut geometry);
         let options = OpenOptions {
             geometry,
             new_store: store,
@@ -194,7 +197,7 @@ impl World {
             buffer_only: false,
             free_segments_max: random.index(3),
         };
-        let fault_rates = FaultRates {
+        let mut fault_rates = FaultRates {
             message_lost: random.below(100),
             message_doubled: random.below(100),
             crash_points_mean: random.between(150, 900),
@@ -203,9 +206,25 @@ impl World {
             failed_syncs: if random.chance(300) { random.between(1, 30) } else { 0 },
             inline_writes: random.coin(),
         };
+        if !plan.has(Trouble::Network) {
+            (fault_rates.message_lost, fault_rates.message_doubled) = (0, 0);
+        }
+        if !plan.has(Trouble::Disk) {
+            fault_rates.failed_syncs = 0;
+        }
+        if !plan.has(Trouble::Power) {
+            fault_rates.power_cuts = 0;
+        }
         let disk = Disk::new(Random::new(random.draw()));
-        let oracle = Oracle::new(level, geometry, limits.key_retention, store.to_string());
+        let limits = config.limits;
+        let terms = Terms { store, ports: config.ports.clone(), key_retention: limits.key_retention };
+        let oracle = Oracle::new(level, geometry, Rc::clone(&subject), terms);
+        let clients = subject.clients().iter().enumerate();
+        let clients = clients.map(|(place, &kind)| Client::new(place, kind, 0)).collect();
         let mut world = Self {
+            subject,
+            plan,
+            fuses: Vec::new(),
             random,
             now_ns: 0,
             queue: BTreeMap::new(),
@@ -217,14 +236,12 @@ impl World {
             config,
             options,
             left: Left::default(),
-            bad_weather: Rc::default(),
-            handled_once: Rc::default(),
             life: None,
             lives: 0,
             ring_images: Vec::new(),
             kept_all: true,
             wall_skew_ns: 0,
-            clients: (0..6).map(|place| Client::new(place, 0)).collect(),
+            clients,
             calls: Vec::new(),
             messages: Vec::new(),
             era: 0,
@@ -246,6 +263,13 @@ impl World {
 
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Ended {
+        let violation = self.go();
+        let Self { steps, crashes, reached, trace, .. } = self;
+        Ended { steps, crashes, reached, violation, trace }
+    }
+
+    /// Runs to the end, and leaves what it came to.
+    pub(crate) fn go(&mut self) -> Option<(u64, Violation)> {
         self.after(0, Happening::Start);
         self.after(5 * MILLISECOND, Happening::Operator);
         self.after(3 * MILLISECOND, Happening::Weather);
@@ -254,13 +278,13 @@ impl World {
         }
         let violation = self.go_on().err().map(|violation| (self.steps, violation));
         self.reached.add_disk(self.disk.counts);
-        let Self { steps, crashes, reached, trace, .. } = self;
-        Ended { steps, crashes, reached, violation, trace }
+        violation
     }
 
     fn go_on(&mut self) -> Result<(), Violation> {
         let mut ending_since = 0;
         let mut happenings = 0_u64;
+        let mut all_asked_since_ns = None;
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             self.now_ns = at;
             happenings += 1;
@@ -268,7 +292,10 @@ impl World {
                 return Err(self.no_progress());
             }
             self.happen(happening)?;
-            if !self.ending && self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN {
+            if self.subject.all_asked() && !self.clients.iter().any(Client::waits) {
+                all_asked_since_ns.get_or_insert(at);
+            }
+            if !self.ending && self.has_enough(all_asked_since_ns) {
                 self.end_faults();
                 ending_since = self.steps;
             }
@@ -289,6 +316,16 @@ impl World {
         Err(Violation::new(Property::Progress, "nothing is left to happen and not all is done".to_owned()))
     }
 
+    /// Whether faults may end: after enough steps and crashes, or when all that was planned has happened.
+    fn has_enough(&self, all_asked_since_ns: Option<u64>) -> bool {
+        let Some(planned) = &self.plan.crashes else {
+            return self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN;
+        };
+        let waited = all_asked_since_ns.is_some_and(|since| self.now_ns > since + PLANNED_CRASH_WAIT_NS);
+        let crashed = self.fuses.len() > planned.len();
+        waited || crashed && all_asked_since_ns.is_some() || self.steps >= PLANNED_STEPS_MAX
+    }
+
     fn end_faults(&mut self) {
         self.trace.line(
             self.now_ns,
@@ -299,7 +336,7 @@ impl World {
         self.disk.sync_failures_per_mille = 0;
         self.fault_rates.failed_syncs = 0;
         self.fault_rates.message_lost = 0;
-        self.bad_weather.set(0);
+        self.subject.bad_weather(0);
         self.disk.set_fuse(None);
     }
 
@@ -309,7 +346,8 @@ impl World {
         let model = &self.oracle.order.model;
         let good = life.process.journal().health() == Health::Good;
         let idle = good && life.is_idle() && !self.clients.iter().any(Client::waits);
-        idle && model.pending().next().is_none() && model.timers.is_empty()
+        let no_timers = model.timers.is_empty() || !self.subject.waits_for_timers();
+        idle && model.pending().next().is_none() && no_timers
     }
 
     fn no_progress(&self) -> Violation {
@@ -382,18 +420,22 @@ impl World {
 
     /// Faults come in spells, so that the time between them is undisturbed.
     fn change_weather(&mut self) {
-        self.disk.full = !self.disk.full && self.random.chance(60);
+        self.disk.full = !self.disk.full && self.random.chance(60) && self.plan.has(Trouble::Disk);
         self.disk.sync_failures_per_mille = self.fault_rates.failed_syncs;
         if self.random.chance(150) {
-            self.bad_weather.set(self.random.between(1, 5) as u32);
+            let deliveries = self.random.between(1, 5) as u32;
+            self.subject.bad_weather(deliveries);
         }
+        self.after_up_to(20 * MILLISECOND, Happening::Weather);
         let life = self.lives;
+        if !self.plan.has(Trouble::Orders) {
+            return;
+        }
         if self.random.chance(40) {
             self.after(0, Happening::Ask { life, stop: true });
         } else if self.random.chance(60) {
             self.after(0, Happening::Ask { life, stop: false });
         }
-        self.after_up_to(20 * MILLISECOND, Happening::Weather);
     }
 
     pub(crate) fn lives(&self, life: u64) -> bool {

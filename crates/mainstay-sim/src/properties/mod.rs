@@ -2,8 +2,11 @@
 
 pub(crate) mod acknowledged_survives;
 pub(crate) mod delivered_once;
+pub(crate) mod deterministic;
 pub(crate) mod evicted_not_reapplied;
 pub(crate) mod failure_free;
+pub(crate) mod handler_panics;
+pub(crate) mod invariant;
 pub(crate) mod legal_order;
 pub(crate) mod nothing_pinned;
 pub(crate) mod outputs_guaranteed;
@@ -11,6 +14,7 @@ pub(crate) mod outputs_of_nodes;
 pub(crate) mod released_once;
 pub(crate) mod same_answer;
 pub(crate) mod stable_before_release;
+pub(crate) mod state_saved;
 pub(crate) mod survivors_run_on;
 pub(crate) mod unknown_not_absent;
 
@@ -49,11 +53,19 @@ pub(crate) enum Property {
     Progress,
     /// No assertion of a machine fails.
     Asserts,
+    /// A handler does the same again over the same history.
+    Deterministic,
+    /// A handler that was saved and restored goes on as if it had not been.
+    StateSaved,
+    /// What a user asserts of every state.
+    Invariant,
+    /// A handler that is not meant to panic does not.
+    HandlerPanics,
 }
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -69,6 +81,10 @@ impl Property {
         Self::Recovers,
         Self::Progress,
         Self::Asserts,
+        Self::Deterministic,
+        Self::StateSaved,
+        Self::Invariant,
+        Self::HandlerPanics,
     ];
 
     /// Its name in reports.
@@ -90,6 +106,10 @@ impl Property {
             Self::Recovers => "recovers",
             Self::Progress => "progress",
             Self::Asserts => "asserts",
+            Self::Deterministic => "deterministic",
+            Self::StateSaved => "state-saved",
+            Self::Invariant => "invariant",
+            Self::HandlerPanics => "handler-panics",
         }
     }
 
@@ -114,6 +134,10 @@ impl Property {
             }
             Self::Progress => "liveness under fairness: Alpern and Schneider 1985",
             Self::Asserts => "the machines' own assertions",
+            Self::Deterministic => deterministic::SOURCE,
+            Self::StateSaved => state_saved::SOURCE,
+            Self::Invariant => invariant::SOURCE,
+            Self::HandlerPanics => handler_panics::SOURCE,
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Property, Violation};
 use crate::disk::Disk;
 use crate::order::Order;
+use crate::subject::Subject;
 use mainstay_journal::catalog::Catalog;
 use mainstay_types::id::Lsn;
 
@@ -10,8 +11,8 @@ pub(crate) const SOURCE: &str =
     "output commit: Strom and Yemini 1985, section 2; pessimistic row of Alvisi and Marzullo 1998";
 
 /// Fails unless every record that ends at or below `end` would survive a power cut now.
-pub(crate) fn check(
-    order: &mut Order,
+pub(crate) fn check<S: Subject>(
+    order: &mut Order<S>,
     disk: &Disk,
     catalog: &Catalog,
     end: Lsn,

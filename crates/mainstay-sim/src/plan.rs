@@ -1,0 +1,59 @@
+//! What a run may contain. A failing run is made shorter by leaving things out of it.
+
+use std::collections::BTreeSet;
+
+/// A kind of trouble that a run can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trouble {
+    /// Messages are lost and doubled.
+    Network,
+    /// Syncs fail, the disk is full.
+    Disk,
+    /// The power goes.
+    Power,
+    /// The wall clock jumps.
+    Clock,
+    /// Bits of files flip.
+    Damage,
+    /// The service is stopped cleanly, or told to take a checkpoint.
+    Orders,
+    /// Clients repeat what is long answered, under the same body and others.
+    Misuse,
+    /// Clients that read.
+    Reads,
+    /// More than one client.
+    Crowd,
+}
+
+impl Trouble {
+    /// Every one, in the order in which leaving it out makes a history easiest to read.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Crowd,
+        Self::Reads,
+        Self::Misuse,
+        Self::Network,
+        Self::Disk,
+        Self::Damage,
+        Self::Clock,
+        Self::Power,
+        Self::Orders,
+    ];
+}
+
+/// The plan of a run; the default leaves nothing out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Numbers of the requests that are made, in order; `None`: as many as the run has time for.
+    pub(crate) requests: Option<Vec<u64>>,
+    /// After how many crash points each life ends, starts that failed included; later ones do not crash. `None`: drawn.
+    pub(crate) crashes: Option<Vec<u64>>,
+    /// What is left out.
+    pub(crate) without: BTreeSet<Trouble>,
+}
+
+impl Plan {
+    /// Whether this trouble may come.
+    pub(crate) fn has(&self, trouble: Trouble) -> bool {
+        !self.without.contains(&trouble)
+    }
+}
