@@ -44,7 +44,8 @@ pub const LAYERS: &[Layer] = &[
     plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
-    with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME], &[CLIENT]),
+    // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
+    with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
     // faces
     plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
     plain(

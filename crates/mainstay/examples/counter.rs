@@ -38,3 +38,16 @@ impl Service for Counter {
 fn main() -> std::process::ExitCode {
     mainstay::serve(Counter::default)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Counter;
+
+    #[test]
+    fn it_survives_every_crash() {
+        mainstay::testing::campaign::<Counter>(0..100)
+            .commands(|random| serde_json::json!({ "amount": random.below(10) }))
+            .invariant(|counter| assert!(counter.total >= 0))
+            .run();
+    }
+}

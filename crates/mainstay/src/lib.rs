@@ -53,6 +53,8 @@ pub mod instance;
 pub mod refusal;
 pub mod server;
 pub mod service;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 mod typed;
 
