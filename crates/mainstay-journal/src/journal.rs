@@ -566,6 +566,12 @@ impl<M: PageMemory> Journal<M> {
         attempts
     }
 
+    /// Notes an attempt of an earlier life as the last one again.
+    pub fn resume_attempt(&mut self, attempt: Attempt) {
+        self.attempt = Some(attempt);
+        ring::write_attempt(self.memory.control_mut(), self.attempt);
+    }
+
     /// Notes that the delivery ended well: a later life must not count its own deaths at this record against it.
     pub fn end_attempt(&mut self) {
         self.attempt = self.attempt.map(|attempt| Attempt { attempts: 0, ..attempt });

@@ -30,10 +30,13 @@ pub struct Opened {
     pub report: OpenReport,
 }
 
+/// From here on an attempt names something that has no record: no journal is as long.
+pub const UNRECORDED: Lsn = Lsn(1 << 63);
+
 /// The last delivery that was begun, and how often; all before it had ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The record being delivered.
+    /// The record being delivered, or, from [`UNRECORDED`] on, whatever its owner means by it.
     pub lsn: Lsn,
     /// Attempts begun so far; 0 once one has ended well.
     pub attempts: u32,
@@ -245,7 +248,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         repaired_superblock: survey.superblock_damaged,
         records: walked.records,
         // A record that is gone leaves its address to another one.
-        attempt: survey.attempt().filter(|attempt| attempt.lsn < walked.end),
+        attempt: survey.attempt().filter(|attempt| attempt.lsn < walked.end || attempt.lsn >= UNRECORDED),
     };
     let resume = Resume {
         geometry,

@@ -5,6 +5,7 @@ mod rig;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{AppendError, Health};
 use mainstay_journal::memory_storage::MemoryStorage;
+use mainstay_journal::open::{Attempt, UNRECORDED};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::Lsn;
@@ -316,8 +317,13 @@ fn attempts_survive_kill_and_are_counted_per_record() {
     assert_eq!(rig.report.attempt.unwrap().attempts, 2);
     assert_eq!(rig.journal.begin_attempt(Lsn(8)), 1, "another record");
     rig.journal.end_attempt();
-    let ended_well = Rig::open(rig.kill(), &options).unwrap().report.attempt.unwrap();
+    let mut rig = Rig::open(rig.kill(), &options).unwrap();
+    let ended_well = rig.report.attempt.unwrap();
     assert_eq!((ended_well.lsn, ended_well.attempts), (Lsn(8), 0));
+    // What has no record survives as well, though the journal ends before it.
+    let unrecorded = Attempt { lsn: UNRECORDED.plus(7), attempts: 2 };
+    rig.journal.resume_attempt(unrecorded);
+    assert_eq!(Rig::open(rig.kill(), &options).unwrap().report.attempt, Some(unrecorded));
 }
 
 #[test]

@@ -17,9 +17,9 @@
 //! behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
 //! once than the policy survives; then the nodes that do depend on it say so when they greet.
 
+use crate::attempts::{lsn_of_input, lsn_of_message};
 use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
-use crate::intake::unjournaled_lsn;
 use crate::lifecycle::Life;
 use crate::links::Emitted;
 use crate::outlet::Leaving;
@@ -195,7 +195,7 @@ fn input(place: Place, record: &[u8]) -> Option<Journaled> {
     let kind = Kind(u16::from_le_bytes(kind.try_into().expect("split at 2")));
     let (prefix, delivery) = Delivery::decode(kind, payload).ok()??;
     (prefix.delivery == place.delivery).then_some(Journaled {
-        lsn: unjournaled_lsn(place.delivery),
+        lsn: lsn_of_input(place.delivery),
         end: Lsn::ZERO,
         life: Generation(place.life.0),
         prefix,
@@ -234,7 +234,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     let (executed, summary, end) = (tables.executed, tables.summary, tables.executed_end);
                     let (from, ssn) = (arrived.from, arrived.ssn);
                     let mut message = Journaled {
-                        lsn: unjournaled_lsn(delivery),
+                        lsn: lsn_of_message(from, ssn),
                         end,
                         life: Generation(life.0),
                         prefix: Prefix { delivery, now, seed, executed, summary },
@@ -288,15 +288,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let give_up = failed >= self.config.limits.handler_attempts_max;
         if skipped || give_up {
             self.history.skip(delivery, prefix, end, &self.config);
+            // Whatever was counted, there is a verdict now.
+            self.suspect = self.suspect.filter(|suspect| suspect.lsn != lsn);
             if give_up && !skipped {
                 self.verdicts.push(Quarantined { lsn, attempts: failed });
             }
             return;
         }
-        let attempts = self.journal.begin_attempt(lsn);
+        let attempts = self.begin_attempt(lsn);
         match self.history.execute(delivery, prefix, end, &self.config) {
             Ok(done) => {
-                self.journal.end_attempt();
+                self.end_attempt(lsn);
                 // A node that recovers at the same time may need them for its own replay.
                 for message in done.messages {
                     self.message_may_leave(message.to, message.ssn);

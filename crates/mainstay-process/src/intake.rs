@@ -1,5 +1,6 @@
 //! From the door into the journal: what a request is, and whether it is logged.
 
+use crate::attempts::lsn_of_message;
 use crate::effect::{Effect, Limit, Reply, Unavailable};
 use crate::event::{Identity, ReplyToken};
 use crate::handler::{Answer, Handler};
@@ -12,7 +13,7 @@ use crate::record::prefix::Prefix;
 use crate::tables::Known;
 use mainstay_journal::journal::{AppendError, Appended, Health};
 use mainstay_journal::memory::PageMemory;
-use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId};
+use mainstay_types::id::{ClientId, Lsn, OutputId};
 use mainstay_types::rules::Rule;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -241,11 +242,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Ok(())
     }
 
-    /// Under a policy that keeps messages in other nodes' memory: the delivery has a place, but no record. Its attempts are counted under its
-    /// index, in a range of LSNs that no journal reaches.
+    /// Under a policy that keeps messages in other nodes' memory: the delivery has a place, but no record.
     fn deliver_unjournaled(&mut self, prefix: Prefix, pending: Pending, out: &mut Vec<Effect>) {
+        let Delivery::Message { from, ssn, .. } = pending.delivery else {
+            unreachable!("what comes from outside is always in the journal")
+        };
         self.last_logged = prefix.delivery;
-        let lsn = unjournaled_lsn(prefix.delivery);
+        let lsn = lsn_of_message(from, ssn);
         let appended = Appended { lsn, end: self.history.tables.executed_end };
         let logged = Logged { appended, prefix, pending };
         if self.logged.is_empty() {
@@ -273,11 +276,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         Ok(())
     }
-}
-
-/// What stands for the LSN of a delivery without a record, wherever attempts and verdicts name one.
-pub(crate) fn unjournaled_lsn(index: DeliveryIndex) -> Lsn {
-    Lsn(1 << 63 | index.0)
 }
 
 /// Where the logged registration ends that takes the place of this request's client: once it is delivered, what such a

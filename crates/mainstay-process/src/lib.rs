@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acknowledgement;
+mod attempts;
 pub mod checkpoint;
 mod clients;
 mod collecting;

@@ -46,11 +46,25 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn deliver(&mut self, logged: Logged, out: &mut Vec<Effect>) {
         let Logged { appended, prefix, pending } = logged;
-        let attempts = self.journal.begin_attempt(appended.lsn);
+        if self.life == Life::Abandoned {
+            // The state is worthless since a delivery of this very step failed; an attempt at another would be counted in its place.
+            return;
+        }
         let (index, from) = (prefix.delivery, sender_of(&pending.delivery));
+        if let Some(verdict) = self.given_up(appended.lsn) {
+            let done = self.history.skip(&pending.delivery, &prefix, appended.end, &self.config);
+            self.verdicts.push(verdict);
+            self.record_verdicts();
+            if let Some((from, ssn)) = from {
+                self.received(from, ssn, index, appended.end);
+            }
+            self.hold_effects(pending, &prefix, done, out);
+            return;
+        }
+        let attempts = self.begin_attempt(appended.lsn);
         match self.history.execute(&pending.delivery, &prefix, appended.end, &self.config) {
             Ok(done) => {
-                self.journal.end_attempt();
+                self.end_attempt(appended.lsn);
                 self.stats.delivered += 1;
                 if let Some((from, ssn)) = from {
                     self.received(from, ssn, index, appended.end);

@@ -27,6 +27,7 @@ use mainstay_gate::gate::Gate;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{Health, Journal};
 use mainstay_journal::memory::PageMemory;
+use mainstay_journal::open::Attempt;
 use mainstay_types::held::Held;
 use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, OutputId};
 use mainstay_types::machine::Machine;
@@ -58,7 +59,9 @@ pub struct Process<H, M> {
     pub(crate) wake: Option<Time>,
     pub(crate) stats: Stats,
     pub(crate) scratch: Scratch,
-    /// Verdicts of this life's recovery that are not recorded yet.
+    /// The message without a record whose delivery an earlier life did not survive, until it is tried again.
+    pub(crate) suspect: Option<Attempt>,
+    /// Verdicts of this life that are not recorded yet.
     pub(crate) verdicts: Vec<Quarantined>,
     /// Who waits for requests that a later delivery answers.
     pub(crate) waiting: BTreeMap<RequestId, Vec<ReplyToken>>,

@@ -2,6 +2,7 @@
 //!
 //! Plain sequential code: nothing else can happen to the process before it is done.
 
+use crate::attempts::suspect;
 use crate::checkpoint::{self, CheckpointError, Loaded};
 use crate::collecting::Collecting;
 use crate::config::Config;
@@ -28,7 +29,7 @@ use mainstay_gate::gate::Gate;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::journal::{AppendError, Journal};
 use mainstay_journal::memory::PageMemory;
-use mainstay_journal::open::OpenReport;
+use mainstay_journal::open::{OpenReport, UNRECORDED};
 use mainstay_journal::reader::ReadError;
 use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_recovery::policy::Policy;
@@ -346,6 +347,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             _ => None,
         };
+        let last_attempt = report.attempt.map(|attempt| (attempt.lsn, attempt.attempts));
+        let recorded_attempt = last_attempt.filter(|(lsn, _)| *lsn < UNRECORDED);
         let replay = Replay {
             last_logged: tables.executed,
             history: History::new(handler, tables, links, report.store, &config),
@@ -354,14 +357,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             disk,
             collecting,
             version,
-            attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
+            // One at a message without a record says nothing of records.
+            attempt: recorded_attempt,
             verdicts,
         };
-        let Replay { mut history, journal, mut disk, mut collecting, verdicts, attempt, .. } =
+        let Replay { mut history, journal, mut disk, mut collecting, verdicts, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
         if let Some(collecting) = &mut collecting {
             collecting.skipped = verdicts.skipped;
-            collecting.attempt = attempt;
+            collecting.attempt = last_attempt;
         } else {
             history.tables.enter_life(report.generation);
         }
@@ -389,6 +393,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             life: if collects { Life::Collecting } else { Life::Running },
             wake: None,
             scratch: Scratch::default(),
+            suspect: suspect(report.attempt),
             verdicts: Vec::new(),
             waiting: BTreeMap::new(),
             waiting_end: Lsn::ZERO,
