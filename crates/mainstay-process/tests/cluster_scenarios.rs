@@ -1,0 +1,120 @@
+//! What a cluster went wrong with once, step by step.
+
+mod support;
+
+use mainstay_channel::frame::{Frame, split};
+use mainstay_process::effect::Effect;
+use mainstay_process::event::{Event, PeerEvent};
+use mainstay_recovery::policy::Policy;
+use mainstay_types::id::{DeliveryIndex, NodeId};
+use mainstay_types::level::Level;
+use std::collections::VecDeque;
+use std::time::Duration;
+use support::net::{Net, names};
+
+/// The request's own record is safe long before the one of the message that led to its answer: repeated in between, it waits like the first.
+#[test]
+fn a_late_answer_given_again_waits_for_the_record_that_it_depends_on() {
+    let mut net = Net::new([Policy::Deferred; 3], Level::Disk, 1);
+    net.settle();
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    net.ask(one, "late");
+    net.perform_disk(one);
+    // Once around, while the disk of the first node does nothing more.
+    for _ in 0..100 {
+        for (from, to) in [(one, two), (two, three), (three, one), (two, one), (three, two), (one, three)] {
+            while let Some(bytes) = net.on_the_way.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+                net.step(to, Event::Peer(PeerEvent::Frames { peer: from, bytes }));
+            }
+        }
+        net.perform_disk(two);
+        net.perform_disk(three);
+    }
+    let folded = net.nodes[&three].process.handler().folded.len();
+    assert_eq!((folded, net.nodes[&one].process.executed()), (1, DeliveryIndex(2)), "it came back");
+    assert!(net.answers.is_empty());
+    net.ask(one, "late");
+    assert!(net.answers.is_empty(), "given again before it was given");
+    net.crash(one);
+    net.start(one, None);
+    net.settle();
+    net.ask_again(&["late".to_owned()]);
+    net.check(&["late".to_owned()]);
+}
+
+/// A checkpoint is published, and messages are let go, when nothing can take them back any more. Nobody asks the others how far they are for
+/// the sake of an answer then.
+#[test]
+fn nodes_at_rest_complete_their_checkpoints_and_retain_nothing() {
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Unlogged) {
+        let mut net = Net::new([policy; 3], Level::Disk, 5);
+        net.settle();
+        for name in names(3) {
+            net.ask(NodeId(1), &name);
+            net.settle();
+        }
+        for node in [1, 2, 3, 1, 2, 3].map(NodeId) {
+            net.step(node, Event::CheckpointNow);
+            net.settle();
+        }
+        for (node, machine) in &net.nodes {
+            assert_eq!(machine.process.stats().checkpoints, 2, "{policy}: {node}");
+            let retained: u64 = machine.process.retained().map(|retained| retained.messages).sum();
+            assert_eq!(retained, 0, "{policy}: {node}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_collects_is_not_woken_for_a_checkpoint_that_it_may_not_take() {
+    let mut net = Net::new([Policy::SenderBased; 3], Level::Disk, 1);
+    net.settle();
+    net.ask(NodeId(1), "once");
+    net.settle();
+    net.crash(NodeId(1));
+    net.start(NodeId(1), None);
+    let machine = net.nodes.get_mut(&NodeId(1)).expect("it runs");
+    assert!(machine.process.is_collecting());
+    machine.now = machine.now.after(Duration::from_secs(24 * 3600));
+    machine.step(Event::Tick);
+    let now = machine.now;
+    let busy = |effect: &&Effect| matches!(effect, Effect::Wake(at) if *at <= now);
+    assert_eq!(machine.other.iter().find(busy).map(|effect| format!("{effect:?}")), None);
+}
+
+/// Both collect: the one may need for its replay what the other has in its journal, and the other the one's. Neither is to wait for the
+/// end of its own recovery.
+#[test]
+fn what_its_journal_replays_leaves_before_a_node_has_collected() {
+    let mut net = Net::new([Policy::Causal { f: 2 }; 3], Level::Disk, 1);
+    net.settle();
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    net.ask(one, "told");
+    net.settle();
+    for node in [one, two] {
+        net.crash(node);
+    }
+    for node in [one, two] {
+        net.start(node, None);
+        net.disconnect(node, three);
+    }
+    let mut told = false;
+    while net.happen() {
+        let frames = net.on_the_way.get(&(one, two)).into_iter().flatten().flatten().copied();
+        told |= holds_message(&frames.collect::<Vec<u8>>());
+    }
+    assert!(net.nodes.values().filter(|node| node.process.is_collecting()).count() == 2);
+    assert!(told, "the second node waits for the message");
+    net.settle();
+    net.check(&["told".to_owned()]);
+}
+
+fn holds_message(mut frames: &[u8]) -> bool {
+    while let Ok(Some((frame, rest))) = split(frames, u64::MAX) {
+        if matches!(Frame::parse(frame), Ok(Frame::Message(_))) {
+            return true;
+        }
+        frames = rest;
+    }
+    false
+}
