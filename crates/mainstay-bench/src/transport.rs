@@ -196,11 +196,11 @@ mod tests {
 
     #[test]
     fn orders_read_back_and_calls_carry_a_batch() {
-        let order = Order { stream: true, bytes: 1000, count: 70_000 };
+        let order = Order { stream: true, bytes: 1000, count: 50_000 };
         assert_eq!(Order::decode(order.encode()), order);
         assert_eq!(order.per_call(), 65);
         assert_eq!(Order { bytes: 100_000, ..order }.per_call(), 1);
-        assert_eq!(in_unit(order, 0.07), 1000.0);
-        assert_eq!(in_unit(Order { stream: false, ..order }, 0.07), 1.0);
+        assert_eq!(in_unit(order, 0.5), 100.0);
+        assert_eq!(in_unit(Order { stream: false, ..order }, 0.5), 10.0);
     }
 }
