@@ -185,7 +185,7 @@ fn resolve_one(resolve: &Resolve) -> anyhow::Result<Verdict> {
     Ok(Verdict::Clean)
 }
 
-fn agent() -> ureq::Agent {
+pub(crate) fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(ANSWER_TIMEOUT))
@@ -194,7 +194,7 @@ fn agent() -> ureq::Agent {
 }
 
 /// The address of a service named by its URL, or by its directory: then the lock file there says where it listens.
-fn url_of(service: &str) -> anyhow::Result<String> {
+pub(crate) fn url_of(service: &str) -> anyhow::Result<String> {
     if service.starts_with("http://") || service.starts_with("https://") {
         return Ok(service.trim_end_matches('/').to_owned());
     }
@@ -203,7 +203,7 @@ fn url_of(service: &str) -> anyhow::Result<String> {
         let explanation = format!("`{service}` is neither a URL (http://127.0.0.1:7070) nor a directory");
         return Err(UsageError { explanation }.into());
     }
-    if crate::journal::directory::writer(directory).is_none() {
+    if mainstay_disk::lock::writer(directory).is_none() {
         bail!(
             "no process serves {service}: outputs are known to a running service only. Start it and ask again; \
              `mainstay journal dump {service}` shows what is recorded of them"

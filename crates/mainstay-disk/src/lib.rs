@@ -26,6 +26,7 @@ pub mod lock;
 pub mod log;
 pub mod mapped_pages;
 pub mod open;
+pub mod read_only;
 pub mod record;
 pub mod recording;
 mod write_method;

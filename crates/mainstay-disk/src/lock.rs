@@ -1,8 +1,9 @@
 //! One writer per directory: a lock that the kernel releases when its holder dies, however it dies.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,6 +111,24 @@ impl DirectoryLock {
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// The process that holds the lock of `directory` just now, as the kernel knows it: what is in the directory moves while it
+/// is read. Takes no lock.
+#[must_use]
+pub fn writer(directory: &Path) -> Option<u32> {
+    let inode = fs::metadata(directory.join(LOCK_FILE)).ok()?.ino();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"
+        let mut fields = line.split_whitespace().skip(1);
+        let kind = fields.next()?;
+        let pid = fields.nth(2)?.parse().ok()?;
+        let locked: u64 = fields.next()?.rsplit(':').next()?.parse().ok()?;
+        // The kernel may hold the lock of a process for a moment after its death, while writes of it are under way.
+        let alive = || Path::new("/proc").join(u32::to_string(&pid)).exists();
+        (kind == "FLOCK" && locked == inode && alive()).then_some(pid)
+    })
 }
 
 impl Holder {

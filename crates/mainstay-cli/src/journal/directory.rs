@@ -2,11 +2,10 @@
 
 use anyhow::{Context, bail};
 use mainstay_disk::file_storage::FileStorage;
-use mainstay_disk::lock::LOCK_FILE;
+use mainstay_disk::lock::writer;
 use mainstay_journal::inspect::{Inspection, inspect};
 use mainstay_journal::open::OpenError;
 use mainstay_journal::record::Record;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The files of `path`, for reading.
@@ -39,23 +38,6 @@ pub(crate) fn walk(
         }
         Err(refused) => Ok(Err(refused)),
     }
-}
-
-/// The process that writes the directory just now, as the kernel knows it. Its journal moves while it is read.
-#[must_use]
-pub(crate) fn writer(path: &Path) -> Option<u32> {
-    let inode = std::fs::metadata(path.join(LOCK_FILE)).ok()?.ino();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"
-        let mut fields = line.split_whitespace().skip(1);
-        let kind = fields.next()?;
-        let pid = fields.nth(2)?.parse().ok()?;
-        let locked: u64 = fields.next()?.rsplit(':').next()?.parse().ok()?;
-        // The kernel may hold the lock of a process for a moment after its death, while writes of it are under way.
-        let alive = || Path::new("/proc").join(u32::to_string(&pid)).exists();
-        (kind == "FLOCK" && locked == inode && alive()).then_some(pid)
-    })
 }
 
 /// Says on standard error that figures may move.

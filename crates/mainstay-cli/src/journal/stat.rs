@@ -47,7 +47,7 @@ pub(super) fn stat(common: &Common) -> anyhow::Result<Verdict> {
     let mut checkpoints: Vec<u64> =
         files.iter().filter_map(|file| checkpoint::parse_name(&file.name)).map(|lsn| lsn.0).collect();
     checkpoints.sort_unstable();
-    let sums = sums(&inspection, records_by_kind, checkpoints, directory::writer(&common.dir));
+    let sums = sums(&inspection, records_by_kind, checkpoints, mainstay_disk::lock::writer(&common.dir));
     if common.json {
         println!("{}", serde_json::to_string_pretty(&sums)?);
     } else {
