@@ -195,6 +195,12 @@ impl Channel {
         }
     }
 
+    /// The body of a message that is retained.
+    #[must_use]
+    pub fn body(&self, to: NodeId, ssn: Ssn) -> Option<&[u8]> {
+        self.link(to).log.entry(ssn).map(|entry| &*entry.body)
+    }
+
     /// The highest number given to a message to `to`.
     #[must_use]
     pub fn appended(&self, to: NodeId) -> Ssn {

@@ -45,6 +45,16 @@ pub trait Handler {
     /// # Errors
     /// [`RestoreError`] when the bytes are no state of this handler; then `self` is not used any further.
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError>;
+
+    /// The same for a state that version `version` saved, which is not this one ([`crate::config::Config::version`]). A
+    /// recovery may ask for it again until a checkpoint of this version is there: it must give the same each time.
+    ///
+    /// # Errors
+    /// [`RestoreError`] when that version's state cannot be taken over; then `self` is not used any further.
+    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
+        let _ = version;
+        self.restore(bytes)
+    }
 }
 
 /// The saved state cannot be read by this handler.

@@ -13,6 +13,7 @@ use crate::summary::Summary;
 use crate::tables::Tables;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId, StoreId};
+use mainstay_types::time::Time;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +42,8 @@ pub(crate) struct Done {
     pub(crate) outputs: Vec<OutputId>,
     /// An output in doubt that a person wants sent again.
     pub(crate) send_again: Option<OutputId>,
+    /// Timers set: when each is due, and its token.
+    pub(crate) timers: Vec<(Time, u64)>,
     /// Messages to other nodes.
     pub(crate) messages: Vec<Emitted>,
     /// Requests of earlier deliveries that this one answered.
@@ -201,9 +204,10 @@ impl<H: Handler> History<H> {
             tables.outbox.insert(id, pending);
             done.outputs.push(id);
         }
-        for (due, token) in asked.timers {
+        for &(due, token) in &asked.timers {
             tables.timers.set(due, token);
         }
+        done.timers = asked.timers;
         if let Delivery::Request { identity, .. } = delivery {
             match &done.answer {
                 Some(answer) => tables.answered(identity, answer, prefix.now),

@@ -41,6 +41,7 @@ pub mod process;
 pub mod record;
 pub mod recover;
 mod replay;
+pub mod retrace;
 mod schedule;
 mod sessions;
 mod settle;

@@ -29,7 +29,7 @@ use mainstay_journal::journal::{Health, Journal};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::Attempt;
 use mainstay_types::held::Held;
-use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, OutputId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, OutputId, StoreId};
 use mainstay_types::machine::Machine;
 use mainstay_types::mark::{After, Mark};
 use mainstay_types::time::Time;
@@ -94,6 +94,17 @@ pub struct OutputView {
     pub bytes: usize,
     /// What it still waits for: mark, value waited for, value published.
     pub waits_for: Option<(Mark, u64, u64)>,
+}
+
+/// What a recovery would have to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToReplay {
+    /// Where it would begin.
+    pub from: Lsn,
+    /// Deliveries to be executed again; some of them may have to come from other nodes.
+    pub deliveries: u64,
+    /// Bytes of log to be read.
+    pub bytes: u64,
 }
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
@@ -213,6 +224,35 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     #[must_use]
     pub fn handler(&self) -> &H {
         &self.history.handler
+    }
+
+    /// What a recovery would have to do if this process died now.
+    #[must_use]
+    pub fn to_replay(&self) -> ToReplay {
+        let (from, known) = self.schedule.last();
+        ToReplay {
+            from,
+            deliveries: self.history.tables.executed.0.saturating_sub(known.0),
+            bytes: self.journal.end().0.saturating_sub(from.0),
+        }
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The identity of its directory.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.history.store
+    }
+
+    /// This life.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     /// The last delivery executed.

@@ -134,6 +134,17 @@ pub enum RecoverError {
         /// This version.
         now: u32,
     },
+    /// Another version of the handler was killed, and other nodes remember what it delivered.
+    #[error(
+        "version {recorded} of the handler was killed, and other nodes remember deliveries that it made: version {now} must not replay \
+         them. Nothing was changed. Start version {recorded} once more, stop it cleanly (it takes a checkpoint), then start version {now}"
+    )]
+    VersionKilled {
+        /// The version that made them.
+        recorded: u32,
+        /// This version.
+        now: u32,
+    },
     /// Replay did something else than the first run.
     #[error(
         "replay diverged at delivery {delivery} (noticed at LSN {lsn}):\n  recorded: {recorded}\n  now:      {now}\nNothing was changed. \
@@ -232,12 +243,14 @@ pub enum RecoverError {
     },
     /// The handler does not take its own state back.
     #[error(
-        "checkpoint {lsn}: {error}. Nothing was changed. The state must be able to read what its older versions saved: mend that, or \
-         start the version that saved it"
+        "checkpoint {lsn}, saved by version {version}: {error}. Nothing was changed. The state must be able to read what its older \
+         versions saved: mend that, or start the version that saved it"
     )]
     Restore {
         /// Which checkpoint.
         lsn: Lsn,
+        /// The version that saved it.
+        version: u32,
         /// Why.
         error: RestoreError,
     },
@@ -288,8 +301,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// # Errors
     /// [`RecoverError`]; only [`RecoverError::HandlerPanicked`] may go away by trying again.
     pub fn recover(start: Start<'_, H, M>, out: &mut Vec<Effect>) -> Result<(Self, Recovery), RecoverError> {
-        let Start { config, mut handler, mut journal, report, storage, catalog, now, roll_back, progress } =
-            start;
+        let Start {
+            config,
+            mut handler,
+            mut journal,
+            report,
+            storage,
+            catalog,
+            now,
+            roll_back,
+            mut progress,
+        } = start;
         let fits = journal.record_bytes_max().saturating_sub(REQUEST_OVERHEAD_BYTES);
         if config.limits.body_bytes_max > fits {
             return Err(RecoverError::BodyLimit { body_bytes_max: config.limits.body_bytes_max, fits });
@@ -299,27 +321,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         checkpoint::remove_partial(storage)?;
         let mut recovery = Recovery::default();
-        let loaded = newest_checkpoint(storage, report, &mut recovery.passed_over)?;
-        let mut from = report.first;
-        let mut version = None;
-        let mut tables = Tables::default();
-        let mut saved_links = Vec::new();
-        if let Some(loaded) = loaded {
-            if loaded.name != config.name {
-                return Err(RecoverError::NameChanged { recorded: loaded.name, now: config.name });
-            }
-            handler
-                .restore(&loaded.state)
-                .map_err(|error| RecoverError::Restore { lsn: loaded.lsn, error })?;
-            recovery.checkpoint = Some(loaded.lsn);
-            (from, version, tables) = (loaded.lsn, Some(loaded.version), loaded.tables);
-            saved_links = loaded.links;
-        } else if report.first > Lsn::ZERO {
-            return Err(RecoverError::NoCheckpoint {
-                first: report.first,
-                passed_over: recovery.passed_over,
-            });
-        }
+        let Restored { from, version, tables, saved_links } =
+            restore(&mut handler, &config, report, storage, Lsn(u64::MAX), &mut recovery)?;
         for (lsn, error) in &recovery.passed_over {
             if !matches!(error, CheckpointError::Storage(_)) {
                 checkpoint::put_aside(storage, *lsn)?;
@@ -334,7 +337,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 settling.append(&mut journal, rolled_back::KIND, INSTANCE, &rolled_back.encode())?;
             settling.make_durable(&mut journal, appended.end)?;
         }
-        let mut verdicts = Verdicts::read(storage, catalog, from, report.end)?;
+        let mut verdicts = Verdicts::read(storage, catalog, from..report.end, false)?;
         verdicts.rolled_back.extend(roll_back.as_ref().map(|rolled_back| (report.end, rolled_back.keep)));
         let links = config
             .cluster
@@ -360,9 +363,20 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // One at a message without a record says nothing of records.
             attempt: recorded_attempt,
             verdicts,
+            watch: None,
         };
-        let Replay { mut history, journal, mut disk, mut collecting, verdicts, .. } =
+        if let Some(progress) = &mut progress {
+            progress(Progress { deliveries: 0, lsn: from, end: report.end });
+        }
+        let Replay { mut history, journal, mut disk, mut collecting, verdicts, version, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
+        let upgraded_from = version.filter(|&version| version != config.version);
+        if let Some(recorded) = upgraded_from
+            && collecting.is_some()
+            && !report.sealed
+        {
+            return Err(RecoverError::VersionKilled { recorded, now: config.version });
+        }
         if let Some(collecting) = &mut collecting {
             collecting.skipped = verdicts.skipped;
             collecting.attempt = last_attempt;
@@ -403,12 +417,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(links) = &process.history.links {
             links.logging.known_losses(&mut losses);
         }
-        let durable = !losses.is_empty();
+        // Also that a new version begins here: were that lost, the old one could be started over deliveries of the new one.
+        let durable = !losses.is_empty() || upgraded_from.is_some();
         let started = Started { version: process.config.version, name: process.config.name.clone(), losses };
         let mut settling = Settling { storage, catalog, disk: &mut disk };
         let appended = settling.append(&mut process.journal, started::KIND, INSTANCE, &started.encode())?;
         if durable {
             settling.make_durable(&mut process.journal, appended.end)?;
+        }
+        if upgraded_from.is_some() {
+            // Until there is one of this version, every recovery migrates the old one's state anew.
+            process.schedule.force();
         }
         out.extend(disk.into_iter().map(Effect::Disk));
         if collects {
@@ -455,14 +474,59 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 }
 
-/// The newest checkpoint that can be used; those that cannot are named in `passed_over`.
+/// Where a replay begins.
+pub(crate) struct Restored {
+    pub(crate) from: Lsn,
+    /// The version that saved the checkpoint.
+    pub(crate) version: Option<u32>,
+    pub(crate) tables: Tables,
+    pub(crate) saved_links: Vec<u8>,
+}
+
+/// Puts `handler` into the state of the newest checkpoint at or below `at_most`; without one it stays as it is.
+pub(crate) fn restore<H: Handler>(
+    handler: &mut H,
+    config: &Config,
+    report: &OpenReport,
+    storage: &mut dyn Storage,
+    at_most: Lsn,
+    recovery: &mut Recovery,
+) -> Result<Restored, RecoverError> {
+    let Some(loaded) = newest_checkpoint(storage, report, at_most, &mut recovery.passed_over)? else {
+        if report.first > Lsn::ZERO {
+            let passed_over = std::mem::take(&mut recovery.passed_over);
+            return Err(RecoverError::NoCheckpoint { first: report.first, passed_over });
+        }
+        let (from, tables) = (report.first, Tables::default());
+        return Ok(Restored { from, version: None, tables, saved_links: Vec::new() });
+    };
+    if loaded.name != config.name {
+        return Err(RecoverError::NameChanged { recorded: loaded.name, now: config.name.clone() });
+    }
+    let restored = if loaded.version == config.version {
+        handler.restore(&loaded.state)
+    } else {
+        handler.migrate(loaded.version, &loaded.state)
+    };
+    restored.map_err(|error| RecoverError::Restore { lsn: loaded.lsn, version: loaded.version, error })?;
+    recovery.checkpoint = Some(loaded.lsn);
+    Ok(Restored {
+        from: loaded.lsn,
+        version: Some(loaded.version),
+        tables: loaded.tables,
+        saved_links: loaded.links,
+    })
+}
+
+/// The newest checkpoint at or below `at_most` that can be used; those that cannot are named in `passed_over`.
 fn newest_checkpoint(
     storage: &mut dyn Storage,
     report: &OpenReport,
+    at_most: Lsn,
     passed_over: &mut Vec<(Lsn, CheckpointError)>,
 ) -> Result<Option<Loaded>, RecoverError> {
     for lsn in checkpoint::positions(storage)?.into_iter().rev() {
-        if lsn < report.first {
+        if lsn < report.first || lsn > at_most {
             continue;
         }
         match checkpoint::load(storage, lsn, report.store) {

@@ -15,7 +15,9 @@ use crate::record::rolled_back::{self, RolledBack};
 use crate::record::started::{self, Started};
 use crate::record::{RecordError, intended};
 use crate::recover::{Progress, RecoverError, Recovery};
+use crate::retrace::{Recorded, Shown, Watch};
 use crate::settle::Settling;
+use crate::summary::Summary;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::DiskEffect;
 use mainstay_journal::journal::Journal;
@@ -33,6 +35,8 @@ pub(crate) struct Verdicts {
     pub(crate) rolled_back: Vec<(Lsn, DeliveryIndex)>,
     /// Some record was written after this delivery had been executed.
     proven: DeliveryIndex,
+    /// What deliveries did when they were first made, as far as it is recorded: read for a watched replay only.
+    pub(crate) summaries: BTreeMap<DeliveryIndex, Summary>,
 }
 
 impl Verdicts {
@@ -40,12 +44,16 @@ impl Verdicts {
     pub(crate) fn read(
         storage: &mut dyn Storage,
         catalog: &Catalog,
-        from: Lsn,
-        end: Lsn,
+        range: Range<Lsn>,
+        keep_summaries: bool,
     ) -> Result<Self, RecoverError> {
-        let mut verdicts =
-            Self { skipped: BTreeMap::new(), rolled_back: Vec::new(), proven: DeliveryIndex::default() };
-        let mut reader = Reader::new(storage, catalog, from, end);
+        let mut verdicts = Self {
+            skipped: BTreeMap::new(),
+            rolled_back: Vec::new(),
+            proven: DeliveryIndex::default(),
+            summaries: BTreeMap::new(),
+        };
+        let mut reader = Reader::new(storage, catalog, range.start, range.end);
         while let Some(record) = reader.next()? {
             let lsn = record.lsn;
             if record.kind == quarantined::KIND {
@@ -57,8 +65,12 @@ impl Verdicts {
                     .map_err(|error| RecoverError::Record { lsn, error })?;
                 verdicts.rolled_back.push((lsn, keep));
                 verdicts.proven = verdicts.proven.min(keep);
-            } else if let Some(executed) = executed_of(record.kind, record.payload, lsn)? {
-                verdicts.proven = verdicts.proven.max(executed);
+                verdicts.summaries.retain(|&index, _| index <= keep);
+            } else if let Some(prefix) = prefix_of(record.kind, record.payload, lsn)? {
+                verdicts.proven = verdicts.proven.max(prefix.executed);
+                if keep_summaries {
+                    verdicts.summaries.insert(prefix.executed, prefix.summary);
+                }
             }
         }
         Ok(verdicts)
@@ -70,11 +82,11 @@ impl Verdicts {
     }
 }
 
-fn executed_of(
+fn prefix_of(
     kind: mainstay_journal::record::Kind,
     payload: &[u8],
     lsn: Lsn,
-) -> Result<Option<DeliveryIndex>, RecoverError> {
+) -> Result<Option<Prefix>, RecoverError> {
     let unreadable = |error| RecoverError::Record { lsn, error };
     let (kind, payload) = match kind {
         recalled::KIND => {
@@ -86,7 +98,7 @@ fn executed_of(
         return Ok(None);
     }
     let mut reader = mainstay_types::codec::Reader::new(payload);
-    Ok(Some(Prefix::take(&mut reader).map_err(unreadable)?.executed))
+    Prefix::take(&mut reader).map(Some).map_err(unreadable)
 }
 
 /// The replay of a journal behind a checkpoint.
@@ -100,6 +112,8 @@ pub(crate) struct Replay<'a, H, M> {
     pub(crate) last_logged: DeliveryIndex,
     pub(crate) attempt: Option<(Lsn, u32)>,
     pub(crate) verdicts: Verdicts,
+    /// Who watches it; nobody watches the recovery of a process.
+    pub(crate) watch: Option<Watch<'a>>,
 }
 
 impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
@@ -178,8 +192,15 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                         continue;
                     }
                     self.history.tables.enter_life(generation);
+                    self.check(lsn, &prefix)?;
+                    if self.is_stopped_before(lsn, record_end, &prefix, &delivery) {
+                        return Ok(None);
+                    }
                     let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
                     recovery.replayed += 1;
+                    if self.watch.as_ref().is_some_and(|watch| watch.stopped) {
+                        return Ok(None);
+                    }
                     if let Some(verdict) = verdict {
                         return Ok(Some((verdict, record_end)));
                     }
@@ -218,11 +239,11 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         prefix: &Prefix,
         delivery: &Delivery,
     ) -> Result<Option<Quarantined>, RecoverError> {
-        self.check(lsn, prefix)?;
         self.last_logged = prefix.delivery;
         self.history.logged(delivery, prefix, end);
         if self.verdicts.skipped.contains_key(&lsn) {
-            self.history.skip(delivery, prefix, end, self.config);
+            let done = self.history.skip(delivery, prefix, end, self.config);
+            self.show(lsn, end, prefix, delivery, &Shown::GivenUp(&done));
             return Ok(None);
         }
         // It ended well before, or a later one was tried already: deaths in its replay are not counted against it, and its
@@ -231,16 +252,24 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         let proven = passed || prefix.delivery <= self.verdicts.proven;
         let failed = self.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
         if !proven && failed >= self.config.limits.handler_attempts_max {
-            self.history.skip(delivery, prefix, end, self.config);
+            let done = self.history.skip(delivery, prefix, end, self.config);
+            self.show(lsn, end, prefix, delivery, &Shown::GivenUp(&done));
             return Ok(Some(Quarantined { lsn, attempts: failed }));
         }
         let attempts = if proven { 0 } else { self.journal.begin_attempt(lsn) };
-        match self.history.execute(delivery, prefix, end, self.config) {
+        let executed = self.history.execute(delivery, prefix, end, self.config);
+        match &executed {
+            Ok(done) => self.show(lsn, end, prefix, delivery, &Shown::Done(done)),
+            Err(panicked) => self.show(lsn, end, prefix, delivery, &Shown::Panicked(&panicked.message)),
+        }
+        match executed {
             Ok(_) if proven => Ok(None),
             Ok(_) => {
                 self.journal.end_attempt();
                 Ok(None)
             }
+            // Its watcher has seen it; there is no state to go on from.
+            Err(_) if self.goes_on() => Ok(None),
             Err(panicked) if proven => {
                 let (delivery, message) = (prefix.delivery, panicked.message);
                 Err(RecoverError::PanicsInReplay { lsn, delivery, message })
@@ -255,6 +284,9 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         let expected = self.last_logged.next();
         if prefix.delivery != expected {
             return Err(RecoverError::Gap { lsn, expected, found: prefix.delivery });
+        }
+        if self.goes_on() {
+            return Ok(());
         }
         if let Some(recorded) = self.version
             && recorded != self.config.version
@@ -273,5 +305,25 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             });
         }
         Ok(())
+    }
+
+    /// Whether what differs from the record is shown and no reason to stop.
+    fn goes_on(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.go_on)
+    }
+
+    fn is_stopped_before(&mut self, lsn: Lsn, end: Lsn, prefix: &Prefix, delivery: &Delivery) -> bool {
+        let (version, summary) = (self.version, self.verdicts.summaries.get(&prefix.delivery).copied());
+        let Some(watch) = &mut self.watch else { return false };
+        let recorded = Recorded { lsn, end, version, prefix, delivery, summary };
+        watch.before(&recorded)
+    }
+
+    fn show(&mut self, lsn: Lsn, end: Lsn, prefix: &Prefix, delivery: &Delivery, shown: &Shown<'_>) {
+        let (version, summary) = (self.version, self.verdicts.summaries.get(&prefix.delivery).copied());
+        if let Some(watch) = &mut self.watch {
+            let recorded = Recorded { lsn, end, version, prefix, delivery, summary };
+            watch.show(&self.history, &recorded, shown);
+        }
     }
 }

@@ -45,6 +45,11 @@ impl Schedule {
         }
     }
 
+    /// What a recovery would begin with: the place, and the deliveries it knows.
+    pub(crate) fn last(&self) -> (Lsn, DeliveryIndex) {
+        (self.last_lsn, self.last_executed)
+    }
+
     /// Asks for one as soon as none is under way, even if nothing was delivered since the last.
     pub(crate) fn force(&mut self) {
         self.forced = true;
