@@ -11,7 +11,7 @@ use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
-use mainstay_process::checkpoint::{publish, temporary_name};
+use mainstay_process::checkpoint::{final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request};
 use mainstay_process::handler::Handler;
@@ -20,10 +20,15 @@ use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// Of so many steps one is measured, for [`crate::prediction`]: two looks at the clock take as long as a small handler. A prime,
+/// so that of steps that take turns each is measured.
+const STEPS_PER_MEASURED: u32 = 17;
 
 /// The process and everything that its effects are performed with.
 pub(crate) struct Core<H> {
@@ -45,6 +50,8 @@ pub(crate) struct Core<H> {
     background: Option<JoinHandle<()>>,
     /// Whether there is a recording, and answers are given at level `Disk`.
     records_acknowledgements: bool,
+    /// Steps so far, to measure some of them.
+    steps: u32,
 }
 
 /// Why a process gave itself up.
@@ -90,6 +97,7 @@ impl<H: Handler + Send + 'static> Core<H> {
             stalled_since: None,
             checkpoint_started: None,
             background: None,
+            steps: 0,
         }
     }
 
@@ -151,8 +159,21 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     fn step(&mut self, shared: &Arc<Shared<H>>, event: Event, ended: &mut Performed) {
-        self.process.step(shared.clock.now(), event, &mut self.effects);
+        let now = shared.clock.now();
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(STEPS_PER_MEASURED) {
+            let (begun, executed) = (Instant::now(), self.process.executed());
+            self.process.step(now, event, &mut self.effects);
+            shared.watch.pace.handled(self.process.executed().0 - executed.0, begun.elapsed());
+        } else {
+            self.process.step(now, event, &mut self.effects);
+        }
         self.perform(shared, ended);
+    }
+
+    /// The file of a checkpoint.
+    pub(crate) fn checkpoint_file(&self, lsn: Lsn) -> PathBuf {
+        self.storage.path(&final_name(lsn))
     }
 
     /// Performs effects, and what their completions lead to, until nothing is left to do at once.

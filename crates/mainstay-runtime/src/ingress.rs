@@ -1,12 +1,13 @@
 //! HTTP/1.1 in: the contract of `docs/http.md`.
 //!
 //! hyper rather than axum: the head timeout and the limit on connections are set where a connection is served, which axum
-//! leaves to hyper anyway, and nine paths need no router.
+//! leaves to hyper anyway, and ten paths need no router.
 
 mod identity;
 mod instance;
 mod refusal;
 mod report;
+mod status;
 
 use crate::driver::{NotTaken, Shared, Turn};
 use crate::inbox::Item;
@@ -152,7 +153,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         let Target { path, head } = Target::of(path, addressed)?;
         let allowed = match path {
             "/call" | "/query" | "/clients" | "/checkpoint" => Method::POST,
-            "/health" | "/metrics" | "/outputs" => Method::GET,
+            "/health" | "/metrics" | "/outputs" | "/status" => Method::GET,
             _ if output_to_resolve(path).is_some() => Method::POST,
             _ => return Err(Refusal::NoSuchPath { addressed }),
         };
@@ -166,6 +167,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             "/health" => report::health(&self.shared).await,
             "/metrics" => report::metrics(self).await,
             "/outputs" => report::outputs(self).await,
+            "/status" => status::status(self).await,
             "/checkpoint" => self.checkpoint(),
             _ => self.resolve(request, seat).await,
         }

@@ -14,6 +14,7 @@
 pub mod checkpoint_writer;
 pub mod peers;
 pub mod port;
+pub mod replay;
 pub mod service;
 pub mod settings;
 
@@ -26,6 +27,7 @@ mod ingress;
 mod lookout;
 mod mailbox;
 mod peering;
+mod prediction;
 mod replies;
 mod threads;
 mod watch;

@@ -250,7 +250,7 @@ pub fn start<H: Handler + Send + 'static>(
     let on_end = Arc::clone(&life);
     let shared = Shared::recovering(parts, move |shared, abandoned| on_end.process_ended(shared, abandoned))
         .map_err(StartError::Runtime)?;
-    start_ports(&life.settings, &shared, opened.report.store)?;
+    start_ports(&life.settings, &shared, opened.0.report.store)?;
     let ingress = Ingress {
         shared: Arc::clone(&shared),
         settings: life.settings.ingress,
@@ -309,15 +309,20 @@ impl<H: Handler + Send + 'static> Life<H> {
     fn recover(
         &self,
         shared: &Arc<Shared<H>>,
-        mut opened: Option<OpenDisk>,
+        mut opened: Option<(OpenDisk, Duration)>,
         mut roll_back: Option<RolledBack>,
     ) -> Result<Recovered<H>, StartError> {
         for panics in 0.. {
-            let OpenDisk { journal, disk, mut storage, report } = match opened.take() {
+            let (OpenDisk { journal, disk, mut storage, report }, opening) = match opened.take() {
                 Some(opened) => opened,
                 None => open(&self.settings)?,
             };
+            let begun = Instant::now();
+            let mut replay_begun = begun;
             let mut progress = |progress: Progress| {
+                if progress.deliveries == 0 {
+                    replay_begun = Instant::now();
+                }
                 shared.watch.replaying.store(progress.deliveries, Ordering::Relaxed);
             };
             let mut effects = Vec::new();
@@ -334,6 +339,11 @@ impl<H: Handler + Send + 'static> Life<H> {
             };
             match Process::recover(start, &mut effects) {
                 Ok((process, recovery)) => {
+                    let (restoring, replaying) = (replay_begun - begun, replay_begun.elapsed());
+                    if !report.created {
+                        shared.watch.pace.opened(opening + restoring);
+                    }
+                    shared.watch.pace.replayed(recovery.replayed, replaying);
                     shared.clock.raise(recovery.time);
                     let peering = Peering::new(self.transport.clone());
                     let core = Core::new(process, disk, storage, effects, shared.level, peering);
@@ -396,17 +406,18 @@ impl<H: Handler + Send + 'static> Life<H> {
 }
 
 /// Opens the directory. A lock held in the name of this very process is about to be released: a checkpoint's child forked a
-/// moment ago has not closed its copy yet.
-fn open(settings: &Settings) -> Result<OpenDisk, OpenDiskError> {
+/// moment ago has not closed its copy yet. Says how long the opening itself took.
+fn open(settings: &Settings) -> Result<(OpenDisk, Duration), OpenDiskError> {
     let deadline = Instant::now() + LOCK_RELEASE_MAX;
     loop {
+        let begun = Instant::now();
         match mainstay_disk::open::open(&settings.directory, &settings.disk) {
             Err(OpenDiskError::Lock(LockError::Held { holder, .. }))
                 if Instant::now() < deadline && holder.pid.is_none_or(|pid| pid == std::process::id()) =>
             {
                 std::thread::sleep(LOCK_PAUSE);
             }
-            opened => return opened,
+            opened => return opened.map(|opened| (opened, begun.elapsed())),
         }
     }
 }

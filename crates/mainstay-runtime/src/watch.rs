@@ -1,5 +1,6 @@
 //! Figures of the driver: what it counts, and latencies in powers of two.
 
+use crate::prediction::Pace;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(crate) struct Watch {
     pub(crate) rollbacks: AtomicU64,
     /// Deliveries replayed so far by a recovery that is under way.
     pub(crate) replaying: AtomicU64,
+    /// What the next recovery's duration is predicted from.
+    pub(crate) pace: Pace,
 }
 
 /// A histogram of durations.

@@ -5,6 +5,7 @@ use crate::driver::{Shared, Turn};
 use crate::inbox::{Item, Phase};
 use crate::ingress::{Answered, Ingress, JSON, retry_after};
 use crate::port::PortStatus;
+use crate::prediction::Prediction;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -20,7 +21,10 @@ use std::time::Instant;
 use tokio::sync::oneshot::channel;
 
 /// Looks at the process between two steps; `None` while there is none.
-async fn look<H, T>(shared: &Arc<Shared<H>>, at: impl FnOnce(&Core<H>) -> T + Send + 'static) -> Option<T>
+pub(super) async fn look<H, T>(
+    shared: &Arc<Shared<H>>,
+    at: impl FnOnce(&Core<H>) -> T + Send + 'static,
+) -> Option<T>
 where
     H: Handler + Send + 'static,
     T: Send + 'static,
@@ -124,12 +128,13 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
             journal.first(),
             journal.health(),
             core.process.retained().map(|kept| (kept.peer, kept.bytes, kept.messages)).collect::<Vec<_>>(),
+            core.process.to_replay(),
         )
     })
     .await;
     let mut text = Text::default();
     text.gauge("mainstay_up", "1 while a process takes requests", u64::from(looked.is_some()));
-    if let Some((process, journal, end, durable, first, health, retained)) = looked {
+    if let Some((process, journal, end, durable, first, health, retained, to_replay)) = looked {
         text.gauge(
             "mainstay_poisoned",
             "1 after a failed sync",
@@ -199,6 +204,7 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
             "Messages kept for a node until it needs them no more",
             messages,
         );
+        write_prediction(&shared.watch.pace.predict(&to_replay), &mut text);
     } else {
         let replaying = &shared.watch.replaying;
         text.gauge("mainstay_replaying", "Deliveries replayed so far", replaying.load(Ordering::Relaxed));
@@ -216,6 +222,26 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
     let mut response = Response::new(Full::new(Bytes::from(body)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
     Ok(response)
+}
+
+fn write_prediction(predicted: &Prediction, text: &mut Text) {
+    text.gauge(
+        "mainstay_recovery_deliveries",
+        "Deliveries that a recovery would have to replay now",
+        predicted.deliveries,
+    );
+    text.gauge(
+        "mainstay_recovery_bytes",
+        "Bytes of log that a recovery would have to read now",
+        predicted.bytes,
+    );
+    if let Some(seconds) = predicted.seconds {
+        let _ = writeln!(
+            text.0,
+            "# HELP mainstay_recovery_seconds How long a recovery would take now, as predicted\n\
+             # TYPE mainstay_recovery_seconds gauge\nmainstay_recovery_seconds {seconds}",
+        );
+    }
 }
 
 fn write_driver<H: Handler + Send + 'static>(ingress: &Ingress<H>, text: &mut Text) {
@@ -325,7 +351,7 @@ impl Text {
     }
 }
 
-fn json(status: u16, body: &serde_json::Value) -> Response<Full<Bytes>> {
+pub(super) fn json(status: u16, body: &serde_json::Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = StatusCode::from_u16(status).expect("200 or 503");
     response.headers_mut().insert(CONTENT_TYPE, JSON);
