@@ -3,7 +3,8 @@
 pub mod node;
 
 use crate::exit;
-use crate::server::{RunError, Server};
+use crate::replay::Replay;
+use crate::server::Server;
 use crate::service::Service;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -170,32 +171,41 @@ pub fn serve<S: Service>(make: impl Fn() -> S + Send + Sync + 'static) -> ExitCo
 pub fn serve_with<S: Service>(server: Server<S>) -> ExitCode {
     let command = show_defaults(Flags::command(), &server).after_help(AFTER_HELP);
     match parse::<Flags, S>(command, &server, std::env::args_os()) {
-        Ok(flags) => {
-            log_to_standard_error();
-            run(flags.apply(server))
-        }
+        Ok((flags, replay)) => run_or_replay(flags.apply(server), replay),
         Err(code) => code,
     }
 }
 
-/// The flags given, or the exit code after what was asked for, or what is wrong, was said.
+/// The flags given and the replay asked for, or the exit code after what was asked for, or what is wrong, was said.
 fn parse<F: FromArgMatches, S>(
     command: clap::Command,
     server: &Server<S>,
     arguments: impl IntoIterator<Item = OsString>,
-) -> Result<F, ExitCode> {
+) -> Result<(F, Option<Replay>), ExitCode> {
     let process = &server.settings().process;
     let about =
         format!("Service {} version {}: survives kill -9 at any moment", process.name, process.version);
     let command = command.name(process.name.clone()).about(about);
-    command.try_get_matches_from(arguments).and_then(|matches| F::from_arg_matches(&matches)).map_err(
-        |error| {
-            // Nothing more can be said when standard error is closed.
-            let _ = error.print();
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            ExitCode::from(if asked_for { exit::OK } else { exit::USAGE })
-        },
-    )
+    let command = command.subcommand(Replay::command().name("replay"));
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| {
+        let replay = matches.subcommand_matches("replay").map(Replay::from_arg_matches).transpose()?;
+        Ok((F::from_arg_matches(&matches)?, replay))
+    });
+    parsed.map_err(|error| {
+        // Nothing more can be said when standard error is closed.
+        let _ = error.print();
+        let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        ExitCode::from(if asked_for { exit::OK } else { exit::USAGE })
+    })
+}
+
+/// Serves, or shows what its directory recorded.
+fn run_or_replay<S>(server: Server<S>, replay: Option<Replay>) -> ExitCode {
+    log_to_standard_error();
+    match replay {
+        Some(replay) => replay.run(server),
+        None => run(server),
+    }
 }
 
 /// Runs a server and says on standard error why it ended, if not by a clean stop.
@@ -227,9 +237,9 @@ Examples:
 Exit codes: 0 stopped cleanly, 1 ended otherwise, 2 wrong flags, 3 directory, address or disk cannot be used.";
 
 /// An error with its causes, each once.
-fn whole(error: &RunError) -> String {
+pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(source) = cause {
         let said = source.to_string();
         if !text.contains(&said) {

@@ -50,7 +50,9 @@ pub mod cluster;
 pub mod command_line;
 pub mod exit;
 pub mod instance;
+pub mod migration;
 pub mod refusal;
+pub mod replay;
 pub mod server;
 pub mod service;
 #[cfg(feature = "testing")]
@@ -59,10 +61,11 @@ pub mod testing;
 mod typed;
 
 pub use crate::command_line::serve;
+pub use crate::migration::SavedState;
 pub use crate::refusal::Refusal;
 pub use crate::server::{Running, Server};
 pub use crate::service::Service;
-pub use mainstay_process::handler::{Context, Outcome, SendError};
+pub use mainstay_process::handler::{Context, Outcome, RestoreError, SendError};
 pub use mainstay_process::port::Guarantee;
 pub use mainstay_recovery::policy::Policy;
 pub use mainstay_runtime::port::OutputPort;

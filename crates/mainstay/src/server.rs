@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, ClusterError};
 use crate::exit;
+use crate::replay::NotReplayed;
 use crate::service::Service;
 use crate::typed::{Typed, check};
 use mainstay_disk::disk::Backend;
@@ -10,8 +11,10 @@ use mainstay_disk::record::RecordOptions;
 use mainstay_process::config::{Config, Limits};
 use mainstay_process::handler::Handler;
 use mainstay_process::recover::RecoverError;
+use mainstay_process::retrace::Watcher;
 use mainstay_recovery::policy::Policy;
 use mainstay_runtime::port::OutputPort;
+use mainstay_runtime::replay::{self, Replay, Replayed};
 use mainstay_runtime::service::{self, EndError, StartError, Started};
 use mainstay_runtime::settings::{Ingress, Settings};
 use mainstay_types::level::Level;
@@ -19,6 +22,7 @@ use mainstay_types::rules::Rules;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use mainstay_runtime::service::Running;
@@ -27,6 +31,7 @@ pub use mainstay_runtime::service::Running;
 /// [`crate::instance::Node`].
 pub struct Server<S> {
     start: Box<Start>,
+    replay: Box<StartReplay>,
     settings: Settings,
     cluster: Option<Cluster>,
     port_file: Option<PathBuf>,
@@ -35,6 +40,10 @@ pub struct Server<S> {
 
 /// Starts what is served.
 type Start = dyn FnOnce(Settings) -> Result<Running, RunError> + Send + Sync;
+
+/// Replays what was served.
+type StartReplay =
+    dyn Fn(&Settings, Replay, &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed> + Send + Sync;
 
 /// A running service ended, or did not start.
 #[derive(Debug, thiserror::Error)]
@@ -81,20 +90,29 @@ impl<S: Service> Server<S> {
     /// `make` gives the state of a service that has not handled anything yet.
     #[must_use]
     pub fn new(make: impl Fn() -> S + Send + Sync + 'static) -> Self {
-        Self::hosting(S::NAME.to_owned(), S::VERSION, |settings| {
+        let make = Arc::new(make);
+        let make_again = Arc::clone(&make);
+        let start = move |settings| {
             let make = Box::new(move || Typed(make()));
             let (check_command, check_query) = (check::<S::Command>(), check::<S::Query>());
             Ok(service::start(settings, service::Service { make, check_command, check_query })?)
+        };
+        Self::hosting(S::NAME.to_owned(), S::VERSION, start, move |settings, replay, watcher| {
+            Ok(replay::replay(settings, &|| Typed(make_again()), replay, watcher)?)
         })
     }
 }
 
 impl<S> Server<S> {
-    /// Default settings for what `start` starts.
+    /// Default settings for what `start` starts, and `replay` replays.
     pub(crate) fn hosting(
         name: String,
         version: u32,
         start: impl FnOnce(Settings) -> Result<Running, RunError> + Send + Sync + 'static,
+        replay: impl Fn(&Settings, Replay, &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let disk = Options { create_directory: true, hint: name.clone(), ..Options::default() };
         let directory = PathBuf::from(format!("{name}.mainstay"));
@@ -120,7 +138,14 @@ impl<S> Server<S> {
             stop_timeout: Duration::from_secs(30),
             signals: false,
         };
-        Self { start: Box::new(start), settings, cluster: None, port_file: None, of: PhantomData }
+        Self {
+            start: Box::new(start),
+            replay: Box::new(replay),
+            settings,
+            cluster: None,
+            port_file: None,
+            of: PhantomData,
+        }
     }
 
     /// The directory of the journal; made if it does not exist.
@@ -258,6 +283,23 @@ impl<S> Server<S> {
         let running = self.start()?;
         eprintln!("{}", welcome(running.started(), &of.0, of.1, &of.2));
         Ok(running.wait()?)
+    }
+}
+
+impl<S> Server<S> {
+    /// Replays its directory before the eyes of `watcher`, and changes nothing there; see [`crate::replay`].
+    ///
+    /// # Errors
+    /// [`NotReplayed`].
+    pub fn replay(
+        mut self,
+        replay: Replay,
+        watcher: &mut (dyn Watcher + Send),
+    ) -> Result<Replayed, NotReplayed> {
+        if let Some(cluster) = &self.cluster {
+            cluster.apply(&mut self.settings)?;
+        }
+        (self.replay)(&self.settings, replay, watcher)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a service's owner writes.
 
+use crate::migration::SavedState;
 use crate::refusal::Refusal;
-use mainstay_process::handler::{Context, Outcome};
+use mainstay_process::handler::{Context, Outcome, RestoreError};
 use mainstay_types::id::OutputId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,6 +38,17 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     /// # Errors
     /// A [`Refusal`].
     fn query(&self, query: Self::Query) -> Result<Self::View, Refusal>;
+
+    /// Takes over the state that another version saved: read the old type, make this one of it. Until the first checkpoint of
+    /// this version is taken, soon after its start, a crash makes it run again: it must give the same each time.
+    ///
+    /// As it stands it reads the old bytes as this type, which is right where only the handler has changed.
+    ///
+    /// # Errors
+    /// [`RestoreError`], also to refuse a version: the service then does not start, and nothing is changed.
+    fn migrate(saved: SavedState<'_>) -> Result<Self, RestoreError> {
+        saved.read()
+    }
 
     /// A timer that [`Context::set_timer`] has set is due.
     fn timer(&mut self, token: u64, context: &mut Context<'_>) {

@@ -1,5 +1,6 @@
 //! Types around bytes: a [`Service`] as the process sees it.
 
+use crate::migration::SavedState;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
@@ -47,12 +48,12 @@ impl<S: Service> Handler for Typed<S> {
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        let broken = |reason: String| RestoreError { reason };
-        let (state, rest) = postcard::take_from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
-        if !rest.is_empty() {
-            return Err(broken(format!("{} bytes are left over: the state has another type", rest.len())));
-        }
-        self.0 = state;
+        self.0 = SavedState::new(S::VERSION, bytes).read()?;
+        Ok(())
+    }
+
+    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
+        self.0 = S::migrate(SavedState::new(version, bytes))?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The flags that a node has besides those of every service: which node it is, and of which cluster.
 
 use crate::cluster::Cluster;
-use crate::command_line::{self, Flags, log_to_standard_error, run, show_defaults};
+use crate::command_line::{self, Flags, run_or_replay, show_defaults};
 use crate::instance::Node;
 use crate::server::Server;
 use clap::{CommandFactory, Parser};
@@ -108,10 +108,7 @@ pub(crate) fn serve(server: Server<Node>, arguments: impl IntoIterator<Item = Os
         })
         .after_help(AFTER_HELP);
     match command_line::parse::<NodeFlags, Node>(command, &server, arguments) {
-        Ok(flags) => {
-            log_to_standard_error();
-            run(flags.apply(server))
-        }
+        Ok((flags, replay)) => run_or_replay(flags.apply(server), replay),
         Err(code) => code,
     }
 }

@@ -9,6 +9,7 @@ use crate::instance::hosted::{Hosted, Instances};
 use crate::instance::placement::Placement;
 use crate::server::Server;
 use crate::typed::check;
+use mainstay_runtime::replay::replay;
 use mainstay_runtime::service::{Check, Service, Unfit, start};
 use mainstay_runtime::settings::Settings;
 use mainstay_types::id::NodeId;
@@ -100,12 +101,19 @@ impl Node {
     #[must_use]
     pub fn server(self) -> Server<Self> {
         let Self { name, version, types } = self;
-        let mut server = Server::hosting(name, version, move |settings| {
+        let types = Arc::new(types);
+        let types_again = Arc::clone(&types);
+        let start = move |settings| {
             let facts = facts(&settings, &types)?;
             let check_command = check_each(&facts, &types, |hosted| hosted.check_command);
             let check_query = check_each(&facts, &types, |hosted| hosted.check_query);
             let make = Box::new(move || NodeHandler::new(Arc::clone(&facts), &types));
             Ok(start(settings, Service { make, check_command, check_query })?)
+        };
+        let mut server = Server::hosting(name, version, start, move |settings, replayed, watcher| {
+            let facts = facts(settings, &types_again)?;
+            let make = || NodeHandler::new(Arc::clone(&facts), &types_again);
+            Ok(replay(settings, &make, replayed, watcher)?)
         });
         server.settings_mut().ingress.addressed = true;
         server
