@@ -7,8 +7,11 @@ mod interval;
 mod journal;
 mod ledger;
 mod outputs;
+mod replay;
 mod serve;
 mod sim;
+mod status;
+mod upgrade;
 mod verdict;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -32,6 +35,16 @@ enum Command {
   mainstay outputs ledger.mainstay            the directory of a running service
   mainstay outputs ledger.mainstay --json | jq '.outputs[] | select(.state == \"in-doubt\")'")]
     Outputs(outputs::Outputs),
+    /// Say what a service is and does, and how long its recovery would take.
+    #[command(after_help = "Examples:
+  mainstay status http://127.0.0.1:7070
+  mainstay status ledger.mainstay             a directory, served just now or not
+  mainstay status ledger.mainstay --json | jq .recovery")]
+    Status(status::Status),
+    /// Execute again what a directory recorded, and show every delivery with its effects. Nothing is changed, nothing is sent.
+    Replay(replay::Replay),
+    /// Compare two versions of a service over recent traffic.
+    Upgrade(upgrade::Upgrade),
     /// Make the certificates by which the nodes of a cluster know each other.
     #[command(subcommand)]
     Cert(cert::Cert),
@@ -59,6 +72,9 @@ fn main() -> ExitCode {
         Command::Serve(options) => return serve::serve(*options),
         Command::Journal(command) => journal::run(&command),
         Command::Outputs(options) => outputs::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Replay(options) => return replay::run(options),
+        Command::Upgrade(options) => upgrade::run(&options),
         Command::Cert(command) => cert::run(&command),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),

@@ -3,7 +3,7 @@
 use crate::ledger::{Ledger, NOTIFY_AGAIN, NOTIFY_ONCE};
 use mainstay::command_line::{self, Flags, log_to_standard_error, run};
 use mainstay::{Guarantee, OutputPort, Server, Service};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `mainstay serve`.
@@ -42,11 +42,7 @@ pub(crate) fn serve(options: Serve) -> ExitCode {
     log_to_standard_error();
     let directory =
         options.flags.dir.clone().unwrap_or_else(|| PathBuf::from(format!("{}.mainstay", Ledger::NAME)));
-    let file = |port: &str| {
-        let mut path = directory.clone().into_os_string();
-        path.push(format!(".{port}.jsonl"));
-        OutputPort::file(port, path)
-    };
+    let file = |port: &str| file(&directory, port);
     let once = match options.notify_once {
         Some(url) => OutputPort::http(NOTIFY_ONCE, url),
         None => file(NOTIFY_ONCE),
@@ -56,4 +52,15 @@ pub(crate) fn serve(options: Serve) -> ExitCode {
         None => file(NOTIFY_AGAIN),
     };
     run(options.flags.apply(Server::new(Ledger::default).output(once).output(again)))
+}
+
+/// The ledger with the ports that it has without flags.
+pub(crate) fn ledger(directory: &Path) -> Server<Ledger> {
+    Server::new(Ledger::default).output(file(directory, NOTIFY_ONCE)).output(file(directory, NOTIFY_AGAIN))
+}
+
+fn file(directory: &Path, port: &str) -> OutputPort {
+    let mut path = directory.as_os_str().to_owned();
+    path.push(format!(".{port}.jsonl"));
+    OutputPort::file(port, path)
 }

@@ -16,7 +16,7 @@ use crate::summary::Summary;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::journal::Journal;
 use mainstay_journal::memory::PageMemory;
-use mainstay_journal::open::OpenReport;
+use mainstay_journal::open::{OpenReport, UNRECORDED};
 use mainstay_journal::storage::Storage;
 use mainstay_types::id::{Lsn, NodeId, OutputId, StoreId};
 use mainstay_types::time::Time;
@@ -152,7 +152,11 @@ pub fn retrace<H: Handler, M: PageMemory>(start: Retrace<'_, H, M>) -> Result<Re
         disk: Vec::new(),
         collecting,
         version,
-        attempt: report.attempt.map(|attempt| (attempt.lsn, attempt.attempts)),
+        // One at a message without a record says nothing of records.
+        attempt: report
+            .attempt
+            .filter(|attempt| attempt.lsn < UNRECORDED)
+            .map(|attempt| (attempt.lsn, attempt.attempts)),
         verdicts,
         watch: Some(Watch { watcher, go_on, stopped: false }),
     };
