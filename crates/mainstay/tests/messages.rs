@@ -79,7 +79,7 @@ fn free_addresses() -> [SocketAddr; 2] {
 fn start(folder: &Path, me: u32, policy: Policy, addresses: &[SocketAddr; 2]) -> Running {
     let cluster = Cluster::new(me).node(1, addresses[0].to_string()).node(2, addresses[1].to_string());
     // Whoever has an even number of letters hears on node 2.
-    let even = |key: &str, nodes: &[_]| nodes[usize::from(key.len() % 2 == 0)];
+    let even = |key: &str, nodes: &[_]| nodes[usize::from(key.len().is_multiple_of(2))];
     let node = Node::named("messages").host_on::<Teller>(1).host_by::<Hearer>(even);
     let server = node.server().dir(folder.join(format!("n{me}"))).listen((Ipv4Addr::LOCALHOST, 0));
     // A small ring, so that a test writes kilobytes where a service writes megabytes.
