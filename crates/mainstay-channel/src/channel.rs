@@ -350,6 +350,16 @@ impl Channel {
         self.link_mut(peer).stage = Stage::Apart;
     }
 
+    /// Forgets what was sent to `peer` in the session that ends now, as a sender does that takes the transport's word for the
+    /// receiver's: only to show what that loses.
+    pub fn trust_transport(&mut self, peer: NodeId) {
+        let link = self.link_mut(peer);
+        if let Stage::Open(session) = &link.stage {
+            let sent = session.sending.sent();
+            link.log.cover(sent);
+        }
+    }
+
     /// The life of `peer` that a session is open with.
     #[must_use]
     pub fn session(&self, peer: NodeId) -> Option<Incarnation> {

@@ -30,7 +30,7 @@ use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, NodeId, Ssn};
 use mainstay_types::level::Level;
 use mainstay_types::mark::Mark;
-use mainstay_types::rules::Rule;
+use mainstay_types::rules::{Rule, Rules};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is volatile about the links.
@@ -115,11 +115,20 @@ fn put_ready(links: &mut Links, outgoing: &mut Vec<u8>, peer: NodeId, attaches: 
     channel.frames_for(peer, attach, |frame| frame.put_with_length(outgoing));
 }
 
+/// What was sent and not acknowledged by the peer's process is sent again in the next session, though the transport may have
+/// acknowledged it.
+fn session_ends(channel: &mut Channel, peer: NodeId, rules: Rules) {
+    if !rules.keep(Rule::KeepUntilCovered) {
+        channel.trust_transport(peer);
+    }
+}
+
 impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn peer_event(&mut self, event: PeerEvent, out: &mut Vec<Effect>) {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         match event {
             PeerEvent::Connected { peer } => {
+                session_ends(&mut links.channel, peer, self.config.rules);
                 let hello = links.channel.connected(peer);
                 sessions.outgoing.insert(peer, Vec::new());
                 sessions.put(peer, &Frame::Hello(Box::new(hello)));
@@ -128,6 +137,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
             }
             PeerEvent::Disconnected { peer } => {
+                session_ends(&mut links.channel, peer, self.config.rules);
                 links.channel.disconnected(peer);
                 links.logging.disconnected(peer);
                 sessions.outgoing.remove(&peer);

@@ -82,6 +82,7 @@ impl SimMachine {
                 Rule::MessageAfterLogged,
                 Rule::DeterminantsTravel,
                 Rule::OrphansRollBack,
+                Rule::KeepUntilCovered,
                 Rule::SendAfterStable,
                 Rule::AcknowledgeAfterStable,
                 Rule::DuplicateAfterStable,

@@ -1,5 +1,5 @@
 //! The safety rules that the machines keep, each of which the simulator can turn off to show that its oracle would
-//! notice. Outside the simulator all rules are always kept.
+//! notice. Outside the simulator, and tests that plant a loss, all rules are always kept.
 
 /// One safety rule, as named by `mainstay sim --break`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,6 +27,8 @@ pub enum Rule {
     DeterminantsTravel,
     /// A node that depends on a state that was lost rolls back.
     OrphansRollBack,
+    /// A message is kept until its receiver's history holds it, whatever the transport has acknowledged.
+    KeepUntilCovered,
 }
 
 impl Rule {
@@ -43,7 +45,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -55,6 +57,7 @@ impl Rule {
         Self::MessageAfterLogged,
         Self::DeterminantsTravel,
         Self::OrphansRollBack,
+        Self::KeepUntilCovered,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -72,6 +75,7 @@ impl Rule {
             Self::MessageAfterLogged => "message-before-logged",
             Self::DeterminantsTravel => "determinants-left-behind",
             Self::OrphansRollBack => "orphans-stay",
+            Self::KeepUntilCovered => "transport-trusted",
         }
     }
 
@@ -104,6 +108,9 @@ impl Rule {
                 "Alvisi and Marzullo 1998: while |Log(e)| <= f, Depend(e) is within Log(e)"
             }
             Self::OrphansRollBack => "Strom and Yemini 1985: an orphan of a lost state rolls back",
+            Self::KeepUntilCovered => {
+                "application-level reliable messaging: Zhao 2014, section 2.3.2, figure 2.12; Saltzer, Reed and Clark 1984"
+            }
         }
     }
 }
@@ -115,7 +122,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// All of them: the only value outside the simulator.
+    /// All of them: the only value outside the simulator and tests that plant a loss.
     pub const KEPT: Self = Self { broken: 0 };
 
     /// All but `rule`.
