@@ -62,9 +62,9 @@ pub struct Greeted {
     /// Whether it collects: after [`Channel::frames_for`] the caller sends what its logging protocol remembers, then what
     /// [`Channel::close_collection`] gives.
     pub collecting: bool,
-    /// This node depends on a state that the peer lost.
+    /// This node depends on a state that the peer lost. Refused unless [`Channel::let_orphans_roll_back`].
     pub orphan: Option<Orphan>,
-    /// The peer depends on a state that this node lost.
+    /// The peer depends on a state that this node lost. Refused likewise.
     pub peer_orphan: Option<Orphan>,
 }
 
@@ -333,9 +333,13 @@ impl Channel {
         }
         let (limits, may_be_ahead) = (self.limits, self.recovering || self.orphans_roll_back);
         let peer_orphan = Orphan::of(theirs.seen, &self.ends);
-        let link = self.link_mut(peer);
-        let reborn = link.open(theirs, &limits, may_be_ahead)?;
-        let orphan = Orphan::of(link.seen, &theirs.ends);
+        let orphan = Orphan::of(self.link(peer).seen, &theirs.ends);
+        if !self.orphans_roll_back {
+            // The numbers of messages do not show it: a new life may have given them again.
+            peer_orphan.map_or(Ok(()), |lost| Err(lost.refuse_peer(peer)))?;
+            orphan.map_or(Ok(()), |lost| Err(lost.refuse_self(peer)))?;
+        }
+        let reborn = self.link_mut(peer).open(theirs, &limits, may_be_ahead)?;
         Ok(Greeted {
             incarnation: theirs.identity.incarnation,
             reborn,
@@ -499,8 +503,8 @@ impl Channel {
         Frame::Recovered
     }
 
-    /// This life has emitted again everything that its recovered history holds, and goes on. Returns the peers that hold more of
-    /// it than that: their sessions are ended, and what they hold is lost here.
+    /// This life has emitted again everything that its recovered history holds, and goes on; [`Self::ended`] comes before. Returns the
+    /// peers that hold, or depend on, more of it than that: their sessions are ended, and what they hold is lost here.
     #[must_use = "a peer that is ahead is an orphan and must be told"]
     pub fn recovered(&mut self) -> Vec<Refusal> {
         (self.recovering, self.collecting) = (false, false);
@@ -510,9 +514,9 @@ impl Channel {
             if self.orphans_roll_back {
                 continue;
             }
-            if let Stage::Open(Session { sending, .. }) = &link.stage
-                && let Err(refusal) = link.check_not_ahead(sending.received())
-            {
+            let Stage::Open(Session { sending, seen, .. }) = &link.stage else { continue };
+            let lost = Orphan::of(*seen, &self.ends).map(|lost| lost.refuse_peer(link.peer));
+            if let Some(refusal) = lost.or_else(|| link.check_not_ahead(sending.received()).err()) {
                 link.stage = Stage::Apart;
                 ahead.push(refusal);
             }

@@ -2,6 +2,7 @@
 
 use crate::frame::FrameError;
 use crate::limits::Limits;
+use crate::refusal::Refusal;
 use mainstay_types::codec::{Reader, Truncated};
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
@@ -165,6 +166,18 @@ impl Orphan {
         ends.iter()
             .find(|(ended, last)| *ended >= seen.incarnation && *last < seen.delivery)
             .map(|&(ended, last)| Self { depends_on: seen, ended, last })
+    }
+
+    /// What `node`, which is the orphan, is refused by.
+    pub(crate) fn refuse_peer(self, node: NodeId) -> Refusal {
+        let Self { depends_on, ended, last } = self;
+        Refusal::PeerOrphaned { node, depends_on, ended, recovered: last }
+    }
+
+    /// What `node`, whose orphan this node is, is refused by.
+    pub(crate) fn refuse_self(self, node: NodeId) -> Refusal {
+        let Self { depends_on, ended, last } = self;
+        Refusal::Orphaned { node, depends_on, ended, recovered: last }
     }
 }
 

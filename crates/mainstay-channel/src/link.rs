@@ -128,6 +128,7 @@ impl Link {
         let window = Window::of(limits, theirs);
         self.stage = Stage::Open(Session {
             incarnation: self.incarnation,
+            seen: theirs.seen,
             sending: Sending::new(window, theirs),
             receiving: Receiving::new(window, limits.message_bytes_max, &greeting, theirs.collecting),
         });

@@ -2,7 +2,8 @@
 
 use crate::frame::{Frame, FrameError, REFUSAL_BYTES_MAX};
 use crate::hello::{Declared, PROTOCOL};
-use mainstay_types::id::{ClusterId, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::determinant::Point;
+use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
 
 /// A peer that cannot be talked to, or that broke the protocol. Nothing it said was taken in; the session, if it had come
 /// so far, is to be ended by the caller. Retained messages stay retained.
@@ -129,6 +130,40 @@ pub enum Refusal {
         /// What this node's history sent.
         appended: Ssn,
     },
+    /// It depends on a delivery that this node lost.
+    #[error(
+        "{node} depends on {} of this node's life {}, and life {ended} was recovered only up to {recovered}: more was lost at \
+         once than the logging policy survives; what came after is lost, with every answer given for it, and {node} would have to go back \
+         behind it: restore the whole cluster to one line",
+        depends_on.delivery, depends_on.incarnation
+    )]
+    PeerOrphaned {
+        /// The node.
+        node: NodeId,
+        /// The highest state of this node that it depends on.
+        depends_on: Point,
+        /// The life after which that was lost.
+        ended: Incarnation,
+        /// The last delivery that was recovered of it.
+        recovered: DeliveryIndex,
+    },
+    /// This node depends on a delivery that the peer lost.
+    #[error(
+        "this node depends on {} of life {} of {node}, and life {ended} of it was recovered only up to {recovered}: more \
+         was lost at once than the logging policy survives; what came after is lost, with every answer given for it, and this node would \
+         have to go back behind it: restore the whole cluster to one line",
+        depends_on.delivery, depends_on.incarnation
+    )]
+    Orphaned {
+        /// The node.
+        node: NodeId,
+        /// The highest state of it that this node depends on.
+        depends_on: Point,
+        /// The life after which that was lost.
+        ended: Incarnation,
+        /// The last delivery that was recovered of it.
+        recovered: DeliveryIndex,
+    },
     /// Its messages do not follow one another.
     #[error(
         "{node} sent message {found} where {expected} comes next; it was not taken in: both sides greet again; if it happens again, \
@@ -225,6 +260,8 @@ impl Refusal {
             Self::TooLarge { .. } => 14,
             Self::OutOfTurn { .. } => 15,
             Self::Unreadable => 16,
+            Self::PeerOrphaned { .. } => 17,
+            Self::Orphaned { .. } => 18,
         }
     }
 

@@ -1,6 +1,7 @@
 //! One session of a link: from a connection's first frame to its end. Everything here is forgotten with it.
 
 use crate::hello::{Hello, Window};
+use mainstay_types::determinant::Point;
 use mainstay_types::id::{Incarnation, NodeId, Ssn};
 use std::collections::VecDeque;
 
@@ -11,6 +12,8 @@ use crate::refusal::Refusal;
 pub(crate) struct Session {
     /// The life of the peer.
     pub(crate) incarnation: Incarnation,
+    /// The highest state of this node that the peer depended on when it greeted.
+    pub(crate) seen: Point,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
 }

@@ -141,6 +141,8 @@ fn every_refusal_fits_its_frame_and_has_a_code_of_its_own() {
     let node = NodeId(u32::MAX);
     let ssn = Ssn(u64::MAX);
     let declared = Declared { policy: 255, failures_max: 255 };
+    let (ended, recovered) = (Incarnation(u64::MAX), DeliveryIndex(u64::MAX));
+    let depends_on = Point { incarnation: ended, delivery: recovered };
     let all = [
         Refusal::OtherCluster { node, expected: ClusterId([255; 16]), found: ClusterId([0; 16]) },
         Refusal::OtherProtocol { expected: 1, found: u16::MAX },
@@ -158,6 +160,8 @@ fn every_refusal_fits_its_frame_and_has_a_code_of_its_own() {
         Refusal::TooLarge { node, what: "attachment", bytes: u64::MAX, limit: u32::MAX },
         Refusal::OutOfTurn { node, what: "Collected", when: "without being asked" },
         Refusal::Unreadable,
+        Refusal::PeerOrphaned { node, depends_on, ended, recovered },
+        Refusal::Orphaned { node, depends_on, ended, recovered },
     ];
     for (place, refusal) in all.iter().enumerate() {
         let mut bytes = Vec::new();

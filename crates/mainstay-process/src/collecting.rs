@@ -22,6 +22,7 @@ use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
 use crate::lifecycle::Life;
 use crate::links::Emitted;
+use crate::loss::Loss;
 use crate::outlet::Leaving;
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
@@ -34,10 +35,14 @@ use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
 use mainstay_recovery::logging::Source;
+use mainstay_recovery::policy::Failures;
 use mainstay_types::determinant::Place;
 use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, Ssn};
 use mainstay_types::mark::After;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A node in its first life has lost nothing.
+const FIRST_LIFE: Incarnation = Incarnation(1);
 
 /// What has been gathered so far.
 #[derive(Debug, Default)]
@@ -46,6 +51,8 @@ pub(crate) struct Collecting {
     waiting_for: BTreeSet<NodeId>,
     /// Who was recovering itself when it greeted, and has not said that its log is whole again.
     recovering: BTreeSet<NodeId>,
+    /// Who was recovering at any time of this collection, in a life after the first.
+    recovered_together: BTreeSet<NodeId>,
     /// Deliveries of this node's own journal behind the first hole.
     pub(crate) journaled: BTreeMap<DeliveryIndex, Journaled>,
     /// Where messages belong.
@@ -103,9 +110,12 @@ impl Collecting {
         }
     }
 
-    pub(crate) fn greeted(&mut self, peer: NodeId, is_recovering: bool) {
+    pub(crate) fn greeted(&mut self, peer: NodeId, life: Incarnation, is_recovering: bool) {
         if is_recovering {
             self.recovering.insert(peer);
+            if life > FIRST_LIFE {
+                self.recovered_together.insert(peer);
+            }
         }
     }
 
@@ -349,6 +359,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 pending.intended = true;
             }
         }
+        self.state_what_is_lost(&collecting, out);
         self.history.tables.enter_life(Generation(self.incarnation.0));
         self.record_verdicts();
         self.announce_life(out);
@@ -360,6 +371,23 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.retry_postponed(out);
         self.answer_collectors(&collecting);
         self.say_recovered();
+    }
+
+    /// More nodes were down at once than a policy survives, and it is told how far this one came.
+    fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
+        let others = &collecting.recovered_together;
+        let policies = self.history.links.iter().flat_map(|links| links.policies.values());
+        let survives = policies.chain([&self.config.policy]).map(|policy| policy.survives()).min();
+        let beyond = match survives {
+            Some(Failures::AtMost(failures)) => others.len() + 1 > usize::from(failures),
+            Some(Failures::Any) | None => false,
+        };
+        if beyond && !others.is_empty() && !self.began_whole {
+            let life = Incarnation(self.incarnation.0.saturating_sub(1));
+            let recovered = self.history.tables.executed;
+            let together_with = others.iter().copied().collect();
+            self.state_loss(Loss::Recovered { life, recovered, together_with }, out);
+        }
     }
 
     /// Whatever verdicts a recovery came to are recorded; what leaves from now on waits for them.
@@ -377,17 +405,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Tells the cluster that a life of this node ended, and how far it is recovered.
     pub(crate) fn announce_life(&mut self, out: &mut Vec<Effect>) {
         let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
-        if let (Some(links), Some(sessions)) = (&mut self.history.links, &mut self.sessions) {
-            links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
-            if !self.config.policy.rolls_back() {
-                links.release_recovered();
-            }
-            links.logging.recovered(incarnation, executed, &mut sessions.wishes);
-            for refusal in links.channel.recovered() {
-                if let Refusal::Ahead { node, .. } = refusal {
-                    self.stats.peers_orphaned += 1;
-                    out.push(Effect::HangUp { peer: node, why: refusal.into() });
-                }
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
+        if !self.config.policy.rolls_back() {
+            links.release_recovered();
+        }
+        links.logging.recovered(incarnation, executed, &mut sessions.wishes);
+        for refusal in links.channel.recovered() {
+            if let Refusal::Ahead { node, .. } | Refusal::PeerOrphaned { node, .. } = refusal {
+                self.stats.peers_orphaned += 1;
+                self.hang_up(node, refusal.into(), out);
             }
         }
         if self.config.policy.rolls_back() {

@@ -2,6 +2,7 @@
 
 use crate::event::ReplyToken;
 use crate::handler::Answer;
+use crate::loss::Loss;
 use crate::port::PortIndex;
 use crate::record::rolled_back::RolledBack;
 use mainstay_channel::frame::FrameError;
@@ -49,6 +50,8 @@ pub enum Effect {
         /// Why.
         why: HangUp,
     },
+    /// Tell people: this is lost for good. The process goes on; [`crate::process::Process::losses`] says it again.
+    Lost(Loss),
     /// Sync, rename and sync the directory ([`crate::checkpoint::publish`]), then report `Published`.
     PublishCheckpoint {
         /// Its position.

@@ -33,6 +33,7 @@ mod intake;
 mod keys;
 mod lifecycle;
 pub mod links;
+pub mod loss;
 mod open_requests;
 mod outbox;
 mod outlet;

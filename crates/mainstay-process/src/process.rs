@@ -15,6 +15,7 @@ use crate::history::History;
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
 use crate::links::Links;
+use crate::loss::Loss;
 use crate::outlet::{Leaving, refuse_poisoned};
 use crate::port::OutputState;
 use crate::record::delivery::Delivery;
@@ -67,6 +68,10 @@ pub struct Process<H, M> {
     pub(crate) waiting: BTreeMap<RequestId, Vec<ReplyToken>>,
     /// Where the record of the last of them ends.
     pub(crate) waiting_end: Lsn,
+    /// What this life knows to be lost for good.
+    pub(crate) losses: Vec<Loss>,
+    /// Whether the life before ended as it should, or there was none: nothing of it can be missing.
+    pub(crate) began_whole: bool,
     /// What is volatile about the links to other nodes; `None` for a process that stands alone.
     pub(crate) sessions: Option<Sessions>,
 }
@@ -265,6 +270,20 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     #[must_use]
     pub fn is_collecting(&self) -> bool {
         self.life == Life::Collecting
+    }
+
+    /// What this life knows to be lost for good, because more nodes failed at once than a policy survives. A node recovers or refuses
+    /// by it; the next life finds out anew.
+    #[must_use]
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    pub(crate) fn state_loss(&mut self, loss: Loss, out: &mut Vec<Effect>) {
+        if !self.losses.contains(&loss) {
+            self.losses.push(loss.clone());
+            out.push(Effect::Lost(loss));
+        }
     }
 
     /// What is kept for each other node until it has no more need of it.

@@ -411,6 +411,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             verdicts: Vec::new(),
             waiting: BTreeMap::new(),
             waiting_end: Lsn::ZERO,
+            losses: Vec::new(),
+            began_whole: report.sealed || report.created,
             sessions,
         };
         let mut losses = Vec::new();

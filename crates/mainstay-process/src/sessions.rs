@@ -17,12 +17,14 @@ use crate::handler::Handler;
 use crate::intake::Pending;
 use crate::lifecycle::Life;
 use crate::links::Links;
+use crate::loss::Loss;
 use crate::process::Process;
 use crate::record::delivery::Delivery;
 use crate::record::rolled_back::RolledBack;
 use mainstay_channel::channel::{Arrival, Channel, Owed};
 use mainstay_channel::frame::{Frame, Message, split};
 use mainstay_channel::hello::Hello;
+use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_recovery::logging::{Admission, Wish};
 use mainstay_recovery::policy::Policy;
@@ -153,7 +155,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    fn hang_up(&mut self, peer: NodeId, why: HangUp, out: &mut Vec<Effect>) {
+    pub(crate) fn hang_up(&mut self, peer: NodeId, why: HangUp, out: &mut Vec<Effect>) {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         links.channel.disconnected(peer);
         links.logging.disconnected(peer);
@@ -165,8 +167,18 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             let text = refusal.to_string();
             Frame::Refused { code: refusal.code(), text: &text }.put_with_length(&mut bytes);
         }
+        if let HangUp::Refused(refusal) = &why {
+            self.state_orphan(refusal, out);
+        }
         out.push(Effect::Frames { to: peer, bytes });
         out.push(Effect::HangUp { peer, why });
+    }
+
+    fn state_orphan(&mut self, refusal: &Refusal, out: &mut Vec<Effect>) {
+        let me = self.config.cluster.as_ref().map(|cluster| cluster.me);
+        if let Some(loss) = me.and_then(|me| Loss::of(me, refusal)) {
+            self.state_loss(loss, out);
+        }
     }
 
     fn frames(&mut self, peer: NodeId, bytes: &[u8], out: &mut Vec<Effect>) -> Result<(), HangUp> {
@@ -237,7 +249,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.backlog.retain(|pending| !is_from(&pending.delivery, peer));
         sessions.postponed.retain(|arrived| arrived.from != peer);
         if let Some(collecting) = &mut sessions.collecting {
-            collecting.greeted(peer, greeted.collecting);
+            collecting.greeted(peer, greeted.incarnation, greeted.collecting);
         }
         links.logging.connected(peer, greeted.incarnation, &mut sessions.wishes);
         for &(incarnation, last) in &hello.ends {

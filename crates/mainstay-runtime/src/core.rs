@@ -208,6 +208,9 @@ impl<H: Handler + Send + 'static> Core<H> {
                         tracing::warn!(%peer, %why, "the connection to a node is closed");
                         self.peering.hang_up(peer);
                     }
+                    Effect::Lost(loss) => {
+                        tracing::error!(%loss, "more nodes failed at once than the logging policy survives")
+                    }
                     Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
                     Effect::Stopped => ended.stopped = true,
                 }

@@ -153,7 +153,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         let Target { path, head } = Target::of(path, addressed)?;
         let allowed = match path {
             "/call" | "/query" | "/clients" | "/checkpoint" => Method::POST,
-            "/health" | "/metrics" | "/outputs" | "/status" => Method::GET,
+            "/health" | "/losses" | "/metrics" | "/outputs" | "/status" => Method::GET,
             _ if output_to_resolve(path).is_some() => Method::POST,
             _ => return Err(Refusal::NoSuchPath { addressed }),
         };
@@ -168,6 +168,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             "/metrics" => report::metrics(self).await,
             "/outputs" => report::outputs(self).await,
             "/status" => status::status(self).await,
+            "/losses" => report::losses(&self.shared).await,
             "/checkpoint" => self.checkpoint(),
             _ => self.resolve(request, seat).await,
         }

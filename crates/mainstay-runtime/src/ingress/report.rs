@@ -95,6 +95,13 @@ pub(super) async fn outputs<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
     Ok(json(status, &serde_json::json!({ "level": level, "outputs": outputs, "ports": ports })))
 }
 
+/// What is lost for good, because more nodes failed at once than a policy survives.
+pub(super) async fn losses<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>) -> Answered {
+    let losses = look(shared, |core| core.process.losses().to_vec()).await;
+    let status = if losses.is_none() { 503 } else { 200 };
+    Ok(json(status, &serde_json::json!({ "losses": losses.unwrap_or_default() })))
+}
+
 fn describe(view: &OutputView) -> serde_json::Value {
     let waits_for = view.waits_for.map(|(mark, value, published)| {
         serde_json::json!({ "mark": format!("{mark:?}").to_lowercase(), "value": value, "published": published })

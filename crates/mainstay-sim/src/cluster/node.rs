@@ -298,6 +298,7 @@ impl ClusterWorld {
                 }
                 Effect::Frames { to, bytes } => self.send_frames(id, to, bytes),
                 Effect::HangUp { peer, why } => return Err(survivors_run_on::hung_up(id, peer, &why)),
+                Effect::Lost(loss) => return Err(survivors_run_on::stated_loss(id, &loss)),
                 Effect::RollBack(rolled_back) => {
                     survivors_run_on::rolls_back(id, self.setup.policies[&id], &rolled_back)?;
                     self.reached.hit(Reach::NodeRolledBack);

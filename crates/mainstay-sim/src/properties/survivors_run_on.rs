@@ -3,6 +3,7 @@
 
 use super::{Property, Violation};
 use mainstay_process::effect::HangUp;
+use mainstay_process::loss::Loss;
 use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::NodeId;
@@ -22,4 +23,9 @@ pub(crate) fn rolls_back(node: NodeId, policy: Policy, rolled_back: &RolledBack)
 /// Nodes that keep to the protocol and do not fail beyond what their policies survive never hang up on each other.
 pub(crate) fn hung_up(node: NodeId, peer: NodeId, why: &HangUp) -> Violation {
     Violation::new(Property::SurvivorsRunOn, format!("{node} hangs up on {peer}: {why}"))
+}
+
+/// Nor do they ever find that something is lost for good.
+pub(crate) fn stated_loss(node: NodeId, loss: &Loss) -> Violation {
+    Violation::new(Property::SurvivorsRunOn, format!("{node} states a loss: {loss}"))
 }
