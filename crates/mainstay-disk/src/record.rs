@@ -112,7 +112,14 @@ impl Recorder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(error)),
         };
-        let mut file = OpenOptions::new().append(true).create(true).open(&options.path).map_err(io_error)?;
+        // Begun under another name: one whose beginning was cut short by kill -9 would tell of files without their content.
+        let begun = match &in_doubt {
+            Some(_) => options.path.clone(),
+            None => options.path.with_extension("partial"),
+        };
+        let mut opening = OpenOptions::new();
+        opening.append(in_doubt.is_some()).write(true).create(true).truncate(in_doubt.is_none());
+        let mut file = opening.open(&begun).map_err(io_error)?;
         let ticket_next = match &in_doubt {
             Some(doubt) => {
                 // A last entry cut short by kill -9 goes: what follows it would not parse.
@@ -142,6 +149,7 @@ impl Recorder {
                     storage.read(&file.name, 0, &mut bytes)?;
                     recorder.record_whole_file(&file.name, &bytes);
                 }
+                std::fs::rename(&begun, &options.path).map_err(io_error)?;
             }
             Some(doubt) => {
                 for (file, offset, length) in doubt.writes {
@@ -198,12 +206,16 @@ impl Recorder {
     }
 
     fn append(&self, body: &[u8]) {
-        let mut frame = Vec::with_capacity(8 + body.len());
-        let length = u32::try_from(body.len()).expect("an entry is below 4 GiB");
-        frame.extend_from_slice(&length.to_le_bytes());
-        frame.extend_from_slice(&crc32c::crc32c(body).to_le_bytes());
-        frame.extend_from_slice(body);
         let mut file = self.shared.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that times never go back along a recording.
+        let stamp = monotonic_ns().to_le_bytes();
+        let mut frame = Vec::with_capacity(8 + stamp.len() + body.len());
+        let length = u32::try_from(stamp.len() + body.len()).expect("an entry is below 4 GiB");
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&stamp), body);
+        frame.extend_from_slice(&length.to_le_bytes());
+        frame.extend_from_slice(&crc.to_le_bytes());
+        frame.extend_from_slice(&stamp);
+        frame.extend_from_slice(body);
         if let Some(open) = file.as_mut()
             && let Err(error) = open.write_all(&frame)
         {
@@ -211,6 +223,16 @@ impl Recorder {
             *file = None;
         }
     }
+}
+
+/// Time since the machine was started, in nanoseconds: the same clock for all its processes.
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time is written into a live struct of the right type.
+    let outcome = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    assert_eq!(outcome, 0, "every Linux has this clock");
+    let part = |part: i64| u64::try_from(part).expect("this clock begins at zero");
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
 /// What a recording leaves open at its end.

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Begins every recording: magic, format version 1, reserved.
-pub(crate) const HEADER: [u8; 16] = *b"MSTNYREC\x01\0\0\0\0\0\0\0";
+/// Begins every recording: magic, format version 2, reserved.
+pub(crate) const HEADER: [u8; 16] = *b"MSTNYREC\x02\0\0\0\0\0\0\0";
 
 /// Longest entry, in bytes: a page of 64 MiB and its frame, or a whole checkpoint.
 const ENTRY_BYTES_MAX: u32 = 1 << 30;
@@ -134,8 +134,8 @@ pub enum RecordingError {
         /// Why.
         source: io::Error,
     },
-    /// It does not begin as a recording of format version 1 does.
-    #[error("{path} is no power-loss recording of format version 1", path = path.display())]
+    /// It does not begin as a recording of format version 2 does.
+    #[error("{path} is no power-loss recording of format version 2", path = path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -157,6 +157,7 @@ pub struct Recording {
     reader: BufReader<File>,
     bytes: u64,
     position: u64,
+    stamp_ns: u64,
 }
 
 impl Recording {
@@ -177,13 +178,20 @@ impl Recording {
         if header != HEADER {
             return Err(RecordingError::Foreign { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned(), reader, bytes, position: HEADER.len() as u64 })
+        Ok(Self { path: path.to_owned(), reader, bytes, position: HEADER.len() as u64, stamp_ns: 0 })
     }
 
     /// Where the next entry begins, in bytes; after the last one, where the valid part ends.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// When the entry that was read last was recorded, in nanoseconds of the machine's monotonic clock: recordings of several
+    /// processes on one machine are put in order by it.
+    #[must_use]
+    pub fn stamp_ns(&self) -> u64 {
+        self.stamp_ns
     }
 
     /// The next entry, or `None` at the end or at a last entry that was cut short.
@@ -213,7 +221,9 @@ impl Recording {
         if crc32c::crc32c(&body) != crc {
             return Err(damaged());
         }
-        let entry = decode(&body).ok_or_else(damaged)?;
+        let (stamp, fields) = body.split_first_chunk().ok_or_else(damaged)?;
+        let entry = decode(fields).ok_or_else(damaged)?;
+        self.stamp_ns = u64::from_le_bytes(*stamp);
         self.position += 8 + u64::from(length);
         Ok(Some(entry))
     }
@@ -376,6 +386,15 @@ mod tests {
             Entry::Acknowledged { tag: b"request 2".into() },
         ];
         assert_eq!(entries(&path)[first_life.len()..], second_life);
+        let mut recording = Recording::open(&path).unwrap();
+        let mut last = 0;
+        while recording.next_entry().unwrap().is_some() {
+            assert!(
+                recording.stamp_ns() >= last.max(1),
+                "time goes on along a recording, over lives as well"
+            );
+            last = recording.stamp_ns();
+        }
     }
 
     #[test]
