@@ -1,33 +1,32 @@
-//! Power cuts of a real run: builds from a recording (`docs/power-loss.md`) what a cut could have left at each point, and
-//! runs the real opening and recovery on it. Every answer given before the cut must be given again.
+//! Power cuts of a real run: builds from recordings (`docs/power-loss.md`) what a cut could have left at each point, and runs the
+//! real opening and recovery on it. Every answer given before the cut must be given again.
 //!
 //! Points are taken after every completed sync and every acknowledgement, evenly thinned out to a limit. At each, what
-//! was not synced is all lost, all kept, and several times lost, kept, reordered and torn sector by sector. The ring is
-//! left out: level `Disk` never depends on it.
+//! was not synced is all lost, all kept, and several times lost, kept, reordered and torn sector by sector. The rings are
+//! left out: level `Disk` never depends on them.
+//!
+//! Several nodes are cut at one moment of the machine's clock. That is a consistent cut: what one node did because of another
+//! stands behind it in time, as it does in the merged recordings.
 
-use crate::disk::{Disk, SyncBegun, Unsynced};
+mod past;
+mod replayed;
+mod standing;
+
+pub use crate::disk::Unsynced;
+
+use crate::disk::Disk;
 use crate::random::Random;
-use mainstay_disk::recording::{Entry, Recording, RecordingError};
-use mainstay_journal::effect::{DiskEffect, DiskEvent};
-use mainstay_journal::format::RING_FILE;
-use mainstay_journal::journal::Journal;
-use mainstay_journal::memory::{HeapPages, PageMemory};
-use mainstay_journal::open::open;
-use mainstay_journal::options::OpenOptions;
+use mainstay_disk::recording::{Recording, RecordingError};
 use mainstay_journal::storage::Storage;
-use mainstay_process::acknowledgement::{Acknowledgement, Named};
+use mainstay_process::acknowledgement::Acknowledgement;
 use mainstay_process::config::Config;
-use mainstay_process::effect::{Effect, Reply};
-use mainstay_process::event::{Event, ReplyToken, Request};
 use mainstay_process::handler::Handler;
-use mainstay_process::process::Process;
-use mainstay_process::recover::Start;
-use mainstay_types::id::StoreId;
-use mainstay_types::level::Level;
-use mainstay_types::time::Time;
+use mainstay_recovery::policy::Failures;
+use past::{Merged, Past};
+use replayed::Replayed;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::path::Path;
+use standing::{Standing, is_new};
+use std::path::{Path, PathBuf};
 
 /// How thoroughly to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +50,12 @@ impl Default for CutsOptions {
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CutsReport {
-    /// Entries of the recording.
+    /// Entries of the recordings.
     pub entries: u64,
     /// Acknowledgements in it that can be asked for again.
     pub acknowledgements: u64,
+    /// Whether they must be found after such cuts: with several nodes only where every node's policy survives any number of failures.
+    pub answers_promised: bool,
     /// Points at which the power was cut.
     pub points: u64,
     /// Images that recovery was run on.
@@ -70,7 +71,7 @@ pub struct CutsReport {
 /// An image that did not recover what was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CutViolation {
-    /// The entry of the recording behind which the power was cut; the first is 1.
+    /// The entry of the recordings, merged, behind which the power was cut; the first is 1.
     pub entry: u64,
     /// What became of unsynced writes: `lost`, `kept` or `mixed`.
     pub unsynced: &'static str,
@@ -78,149 +79,13 @@ pub struct CutViolation {
     pub what: String,
 }
 
-/// A change that was begun and is not complete.
-enum UnderWay {
-    Create { file: String, bytes: u64 },
-    Write { file: String, offset: u64, durable: bool, bytes: Vec<u8> },
-    Sync(Option<SyncBegun>),
-    Rename { from: String, to: String },
-    Remove { file: String },
-    SyncDirectory(usize),
-}
-
-/// The disk as the recording tells of it.
-struct Replayed {
-    disk: Disk,
-    under_way: BTreeMap<u64, UnderWay>,
-    lives: u64,
-}
-
-impl Replayed {
-    fn new(seed: u64) -> Self {
-        Self { disk: Disk::new(Random::new(seed)), under_way: BTreeMap::new(), lives: 0 }
-    }
-
-    /// Takes the next entry; says whether it is a point to cut at.
-    fn take(&mut self, entry: Entry) -> bool {
-        match entry {
-            Entry::Life { files } => {
-                self.lives += 1;
-                let listed = |name: &str| files.iter().any(|file| file.name == name);
-                for change in std::mem::take(&mut self.under_way).into_values() {
-                    let happened = match &change {
-                        UnderWay::Create { file, .. } => listed(file),
-                        UnderWay::Rename { from, to } => listed(to) && !listed(from),
-                        UnderWay::Remove { file } => !listed(file),
-                        _ => false,
-                    };
-                    if happened {
-                        self.happen(change);
-                    }
-                }
-                for file in files.iter().filter(|_| self.lives == 1) {
-                    let _ = self.disk.create(&file.name, file.bytes);
-                }
-                if self.lives == 1 {
-                    let names = self.disk.begin_sync_directory();
-                    self.disk.end_sync_directory(names);
-                }
-                false
-            }
-            Entry::WholeFile { file, bytes } => {
-                // A file of another process: its content is synced, its name is not.
-                let _ = self.disk.create(&file, 0);
-                self.disk.replace(&file, bytes);
-                false
-            }
-            Entry::Found { file, offset, bytes } => {
-                self.disk.write_live(&file, offset, &bytes);
-                false
-            }
-            Entry::Create { ticket, file, bytes } => self.begin(ticket, UnderWay::Create { file, bytes }),
-            Entry::Write { ticket, file, offset, durable, bytes } => {
-                self.begin(ticket, UnderWay::Write { file, offset, durable, bytes })
-            }
-            Entry::Sync { ticket, file } => {
-                let sync = self.disk.begin_sync(&file);
-                self.begin(ticket, UnderWay::Sync(sync))
-            }
-            Entry::Rename { ticket, from, to } => self.begin(ticket, UnderWay::Rename { from, to }),
-            Entry::Remove { ticket, file } => self.begin(ticket, UnderWay::Remove { file }),
-            Entry::SyncDirectory { ticket } => {
-                let changes = self.disk.begin_sync_directory();
-                self.begin(ticket, UnderWay::SyncDirectory(changes))
-            }
-            Entry::Done { ticket, done } => {
-                let Some(change) = self.under_way.remove(&ticket) else { return false };
-                match change {
-                    UnderWay::Write { file, offset, bytes, .. } if !done => {
-                        self.disk.write_live(&file, offset, &bytes);
-                        false
-                    }
-                    _ if !done => false,
-                    change => {
-                        let point = matches!(
-                            change,
-                            UnderWay::Sync(_)
-                                | UnderWay::SyncDirectory(_)
-                                | UnderWay::Write { durable: true, .. }
-                        );
-                        self.happen(change);
-                        point
-                    }
-                }
-            }
-            Entry::Acknowledged { .. } => true,
-        }
-    }
-
-    fn begin(&mut self, ticket: u64, change: UnderWay) -> bool {
-        self.under_way.insert(ticket, change);
-        false
-    }
-
-    fn happen(&mut self, change: UnderWay) {
-        // What cannot be done now was undone by a later change that completed first.
-        match change {
-            UnderWay::Create { file, bytes } => drop(self.disk.create(&file, bytes)),
-            UnderWay::Write { file, offset, durable: true, bytes } => {
-                self.disk.write_durable(&file, offset, &bytes);
-            }
-            UnderWay::Write { file, offset, durable: false, bytes } => {
-                self.disk.write_live(&file, offset, &bytes);
-            }
-            UnderWay::Sync(Some(sync)) => self.disk.end_sync(&sync),
-            UnderWay::Sync(None) => {}
-            UnderWay::Rename { from, to } => drop(self.disk.rename(&from, &to)),
-            UnderWay::Remove { file } => drop(self.disk.remove(&file)),
-            UnderWay::SyncDirectory(changes) => self.disk.end_sync_directory(changes),
-        }
-    }
-
-    /// What a cut could leave now.
-    fn image(&self, unsynced: Unsynced, random: &mut Random) -> Disk {
-        let mut disk = self.disk.clone();
-        disk.reseed(Random::new(random.draw()));
-        let mut cut = Self { disk, under_way: BTreeMap::new(), lives: 0 };
-        for change in self.under_way.values() {
-            let happened = match unsynced {
-                Unsynced::Lost => false,
-                Unsynced::Kept => true,
-                Unsynced::Mixed => random.coin(),
-            };
-            match change {
-                _ if !happened => {}
-                UnderWay::Create { file, bytes } => drop(cut.disk.create(file, *bytes)),
-                UnderWay::Write { file, offset, bytes, .. } => cut.disk.write_live(file, *offset, bytes),
-                UnderWay::Rename { from, to } => drop(cut.disk.rename(from, to)),
-                UnderWay::Remove { file } => drop(cut.disk.remove(file)),
-                UnderWay::Sync(_) | UnderWay::SyncDirectory(_) => {}
-            }
-        }
-        cut.disk.cut_power_as(unsynced);
-        let _ = cut.disk.remove(RING_FILE);
-        cut.disk
-    }
+/// One node and what it recorded.
+#[derive(Clone, Debug)]
+pub struct RecordedNode {
+    /// What its process was told.
+    pub config: Config,
+    /// Its recordings in the order of their making: each begins with the directory as it was found.
+    pub recordings: Vec<PathBuf>,
 }
 
 /// Checks a recording of the service that `config` and `fresh`, a handler in its initial state, describe.
@@ -233,24 +98,35 @@ pub fn cuts<H: Handler>(
     config: &Config,
     fresh: impl Fn() -> H,
 ) -> Result<CutsReport, RecordingError> {
-    let points = count_points(recording)?;
+    let alone = RecordedNode { config: config.clone(), recordings: vec![recording.to_owned()] };
+    cuts_of_nodes(&[alone], options, |_| fresh())
+}
+
+/// Checks the recordings of nodes that talk: the power of all of them is cut at the same moment. `fresh` makes the handler of a node,
+/// by its place in `nodes`.
+///
+/// Where a node's policy survives a limited number of failures, the loss of all is beyond it. What is left to check there: that every
+/// journal opens and every node replays what its own directory holds.
+///
+/// # Errors
+/// [`RecordingError`] when a recording cannot be read; what a cut loses is in the report.
+pub fn cuts_of_nodes<H: Handler>(
+    nodes: &[RecordedNode],
+    options: &CutsOptions,
+    fresh: impl Fn(usize) -> H,
+) -> Result<CutsReport, RecordingError> {
+    let points = count_points(nodes)?;
     let stride = points.div_ceil(options.points_max.max(1)).max(1);
-    let mut report = CutsReport::default();
+    let survives_all =
+        nodes.len() == 1 || nodes.iter().all(|node| node.config.policy.survives() == Failures::Any);
+    let mut report = CutsReport { answers_promised: survives_all, ..CutsReport::default() };
     let mut random = Random::new(options.seed);
-    let mut replayed = Replayed::new(options.seed);
-    let mut acknowledged: Vec<Acknowledgement> = Vec::new();
-    let mut entries = Recording::open(recording)?;
+    let mut pasts: Vec<Past> = nodes.iter().map(|_| Past::new(options.seed)).collect();
+    let mut merged = Merged::open(nodes)?;
     let mut seen = 0;
-    while let Some(entry) = entries.next_entry()? {
+    while let Some((node, begins, entry)) = merged.next()? {
         report.entries += 1;
-        if let Entry::Acknowledged { tag } = &entry
-            && let Ok(read) = serde_json::from_slice::<Acknowledgement>(tag)
-            && read.identity.is_some()
-        {
-            report.acknowledgements += 1;
-            acknowledged.push(read);
-        }
-        if !replayed.take(entry) {
+        if !pasts[node].take(begins, entry) {
             continue;
         }
         seen += 1;
@@ -261,139 +137,87 @@ pub fn cuts<H: Handler>(
         let fates = [(Unsynced::Lost, "lost"), (Unsynced::Kept, "kept")];
         let mixed = std::iter::repeat_n((Unsynced::Mixed, "mixed"), options.mixed_images);
         for (unsynced, name) in fates.into_iter().chain(mixed) {
-            let mut image = replayed.image(unsynced, &mut random);
-            report.images += 1;
-            let asked = choose(&acknowledged, options.asked_max, &mut random);
+            let images: Vec<Disk> = pasts.iter().map(|past| past.disk.image(unsynced, &mut random)).collect();
+            report.images += images.len() as u64;
+            let asked = match survives_all {
+                true => choose(&pasts, options.asked_max, &mut random),
+                false => Vec::new(),
+            };
             report.asked += asked.len() as u64;
-            if let Err(what) = check(&mut image, config, fresh(), &asked) {
+            if let Err(what) = check(nodes, images, &fresh, &asked, survives_all) {
                 report.violations += 1;
                 let violation = CutViolation { entry: report.entries, unsynced: name, what };
                 report.first_violation.get_or_insert(violation);
             }
         }
     }
+    report.acknowledgements = pasts.iter().map(|past| past.acknowledged.len() as u64).sum();
     Ok(report)
 }
 
-fn count_points(recording: &Path) -> Result<usize, RecordingError> {
-    let mut replayed = Replayed::new(0);
+/// What a power cut behind the last entry of a recording could have left: every file with its content, but for the ring.
+///
+/// # Errors
+/// [`RecordingError`].
+pub fn image(
+    recording: &Path,
+    unsynced: Unsynced,
+    seed: u64,
+) -> Result<Vec<(String, Vec<u8>)>, RecordingError> {
+    let mut replayed = Replayed::new(seed);
     let mut entries = Recording::open(recording)?;
-    let mut points = 0;
     while let Some(entry) = entries.next_entry()? {
-        points += usize::from(replayed.take(entry));
+        replayed.take(entry);
+    }
+    let mut image = replayed.image(unsynced, &mut Random::new(seed));
+    let files = image.list().expect("no fuse is set");
+    let content = |name: String| {
+        let bytes = image.content(&name).expect("it was just listed").to_vec();
+        (name, bytes)
+    };
+    Ok(files.into_iter().map(|file| content(file.name)).collect())
+}
+
+fn count_points(nodes: &[RecordedNode]) -> Result<usize, RecordingError> {
+    let mut pasts: Vec<Past> = nodes.iter().map(|_| Past::new(0)).collect();
+    let mut merged = Merged::open(nodes)?;
+    let mut points = 0;
+    while let Some((node, begins, entry)) = merged.next()? {
+        points += usize::from(pasts[node].take(begins, entry));
     }
     Ok(points)
 }
 
-/// The latest half, and others by chance.
-fn choose<'a>(
-    acknowledged: &'a [Acknowledgement],
-    most: usize,
-    random: &mut Random,
-) -> Vec<&'a Acknowledgement> {
-    let latest = acknowledged.len().saturating_sub(most / 2);
-    let mut chosen: Vec<_> = acknowledged[latest..].iter().collect();
-    if latest > 0 {
-        chosen.extend((0..most - most / 2).map(|_| &acknowledged[random.index(latest)]));
+/// Of each node the latest half, and others by chance.
+fn choose<'a>(pasts: &'a [Past], most: usize, random: &mut Random) -> Vec<(usize, &'a Acknowledgement)> {
+    let most = most / pasts.len();
+    let mut chosen = Vec::new();
+    for (node, past) in pasts.iter().enumerate() {
+        let acknowledged = &past.acknowledged;
+        let latest = acknowledged.len().saturating_sub(most / 2);
+        chosen.extend(acknowledged[latest..].iter().map(|latest| (node, latest)));
+        if latest > 0 {
+            chosen.extend((0..most - most / 2).map(|_| (node, &acknowledged[random.index(latest)])));
+        }
     }
     chosen
 }
 
-/// Opens and recovers the image and asks for every answer again.
+/// Opens and recovers the images and asks for every answer again.
 fn check<H: Handler>(
-    image: &mut Disk,
-    config: &Config,
-    handler: H,
-    asked: &[&Acknowledgement],
+    nodes: &[RecordedNode],
+    images: Vec<Disk>,
+    fresh: &dyn Fn(usize) -> H,
+    asked: &[(usize, &Acknowledgement)],
+    survives_all: bool,
 ) -> Result<(), String> {
-    let existed = image.content(mainstay_journal::format::SUPERBLOCK_FILE).is_some();
-    if !existed && asked.is_empty() {
-        // The journal was not made yet.
+    if let Some((node, _)) = asked.iter().find(|(node, _)| is_new(&images[*node])) {
+        return Err(format!("the journal of node {node} is gone, counted from 0"));
+    }
+    let mut standing = Standing::recover(nodes, images, fresh)?;
+    if !survives_all {
         return Ok(());
     }
-    let options = OpenOptions { create: false, new_store: StoreId([0; 16]), ..OpenOptions::default() };
-    let opened = open(image, &options).map_err(|error| format!("the journal is refused: {error}"))?;
-    let geometry = opened.report.geometry;
-    let journal = Journal::start(opened.resume, HeapPages::new(geometry.page_bytes, geometry.pages));
-    // A retry long after: keys that expired meanwhile are new, so the clock stands still.
-    let start = Start {
-        config: Config { level: Level::Memory, ..config.clone() },
-        handler,
-        journal,
-        report: &opened.report,
-        storage: image,
-        catalog: &opened.catalog,
-        now: Time::EPOCH,
-        roll_back: None,
-        progress: None,
-    };
-    let mut effects = Vec::new();
-    let (mut process, recovery) = Process::recover(start, &mut effects)
-        .map_err(|error| format!("recovery is refused: {error} ({error:?})"))?;
-    let mut catalog = opened.catalog;
-    for (number, acknowledged) in asked.iter().enumerate() {
-        let token = ReplyToken(number as u64);
-        let request = Request {
-            token,
-            identity: acknowledged.identity(),
-            body: acknowledged.request.clone().into_bytes(),
-        };
-        process.step(recovery.time, Event::Request(request), &mut effects);
-        let reply = settle(&mut process, &mut effects, &mut catalog, image, recovery.time, token)
-            .ok_or_else(|| format!("there is no answer to {acknowledged:?}"))?;
-        judge(acknowledged, &reply)?;
-    }
-    Ok(())
-}
-
-/// Performs what the process asks of its disk until it has replied.
-fn settle<H: Handler>(
-    process: &mut Process<H, HeapPages>,
-    effects: &mut Vec<Effect>,
-    catalog: &mut mainstay_journal::catalog::Catalog,
-    image: &mut Disk,
-    now: Time,
-    token: ReplyToken,
-) -> Option<Reply> {
-    let mut said = None;
-    while !effects.is_empty() {
-        for effect in std::mem::take(effects) {
-            let event = match effect {
-                Effect::Reply { token: to, reply } => {
-                    if to == token {
-                        said = Some(reply);
-                    }
-                    continue;
-                }
-                Effect::Disk(DiskEffect::Write { ticket, slot, from, to, place, .. }) => {
-                    let file = catalog.file_of(place.segment)?;
-                    let bytes = &process.journal().memory().page(slot)[from as usize..to as usize];
-                    image.write_durable(&file, place.offset, bytes);
-                    DiskEvent::Done { ticket }
-                }
-                Effect::Disk(DiskEffect::Sync { ticket, .. }) => DiskEvent::Done { ticket },
-                Effect::Disk(DiskEffect::Prepare { segment }) => {
-                    catalog.prepare(image, segment).ok()?;
-                    DiskEvent::Prepared { segment }
-                }
-                _ => continue,
-            };
-            process.step(now, Event::Disk(event), effects);
-        }
-    }
-    said
-}
-
-/// A repetition gets the first answer; an older one of a numbering client may be told that its answer is gone, an expired key is new.
-fn judge(acknowledged: &Acknowledgement, reply: &Reply) -> Result<(), String> {
-    match reply {
-        Reply::Answer { answer, replayed: true, .. }
-            if answer.status == acknowledged.status
-                && String::from_utf8_lossy(&answer.body) == acknowledged.answer =>
-        {
-            Ok(())
-        }
-        Reply::Evicted if matches!(acknowledged.identity, Some(Named::Client { .. })) => Ok(()),
-        reply => Err(format!("{acknowledged:?} is answered {reply:?} after the cut")),
-    }
+    standing.talk()?;
+    asked.iter().try_for_each(|(node, acknowledged)| standing.ask_again(*node, acknowledged))
 }

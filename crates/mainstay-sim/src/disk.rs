@@ -62,7 +62,7 @@ struct File {
 
 /// What becomes of what was not synced when the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unsynced {
+pub enum Unsynced {
     /// All of it is gone.
     Lost,
     /// All of it is there.
