@@ -57,7 +57,7 @@ impl fmt::Display for Loss {
                 let others: Vec<_> = together_with.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "recovered at the same time as {}, which is more than the policy survives: what life {life} of this node delivered \
+                    "recovered at the same time as {}, which is more than the policy survives: what this node delivered in life {life} \
                      behind {recovered} is lost, if there was anything, with every answer made of it",
                     others.join(", ")
                 )

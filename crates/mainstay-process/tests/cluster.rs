@@ -6,12 +6,13 @@ use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_process::config::Config;
 use mainstay_process::effect::Effect;
 use mainstay_process::event::Event;
+use mainstay_process::loss::Loss;
 use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::NodeId;
 use mainstay_types::level::Level;
 use support::key;
-use support::net::{Net, names};
+use support::net::{Beyond, Net, names};
 
 /// Returns how often a node that did not fail rolled back.
 fn run(policy: Policy, level: Level, seed: u64, crashes: usize) -> u32 {
@@ -195,4 +196,77 @@ fn an_optimistic_node_without_an_effect_asks_for_no_sync() {
     assert_eq!([1, 2, 3].map(|node| writes(&net, node)), [1, 1, 1], "the answer waits for all three");
     net.settle();
     net.check(&["r".to_owned()]);
+}
+
+/// Two nodes at once under a policy that survives one. Returns what was said, and how many answers are lost.
+fn run_beyond(policy: Policy, seed: u64) -> (Beyond, u32) {
+    let mut net = Net::new([policy; 3], Level::Disk, seed);
+    net.settle();
+    let names = names(12);
+    for name in &names {
+        let node = NodeId(u32::try_from(net.random(3)).expect("small") + 1);
+        net.ask(node, name);
+        for _ in 0..net.random(12) {
+            net.happen();
+        }
+        if net.random(3) == 0 {
+            net.settle();
+        }
+        if net.random(12) == 0 {
+            let node = NodeId(u32::try_from(net.random(3)).expect("small") + 1);
+            net.step(node, Event::CheckpointNow);
+        }
+    }
+    net.beyond = Some(Beyond::default());
+    let alive = NodeId(u32::try_from(net.random(3)).expect("small") + 1);
+    let failed: Vec<NodeId> = (1..=3).map(NodeId).filter(|node| *node != alive).collect();
+    for &node in &failed {
+        net.crash(node);
+    }
+    for &node in &failed {
+        net.start(node, None);
+    }
+    net.settle();
+    let mut lost = 0;
+    for (name, answer) in net.answers.clone() {
+        let home = net.home_of(&name);
+        if net.nodes[&home].process.is_collecting() {
+            // It waits for one that refuses it, and says nothing to anybody.
+            continue;
+        }
+        net.ask(home, &name);
+        net.settle();
+        let beyond = net.beyond.as_ref().expect("it was set");
+        if beyond.answers.get(&name) == Some(&answer) {
+            continue;
+        }
+        lost += 1;
+        let said = |(node, loss): &(NodeId, Loss)| *node == home && matches!(loss, Loss::Recovered { .. });
+        assert!(
+            beyond.losses.iter().any(said) || beyond.rolled_back.contains(&home),
+            "{policy}, seed {seed}: {home} lost {name} in silence: {beyond:?}"
+        );
+    }
+    (net.beyond.take().expect("it was set"), lost)
+}
+
+#[test]
+fn more_power_failures_at_once_than_a_policy_survives_are_said_and_nothing_else_is_lost() {
+    for policy in [Policy::SenderBased, Policy::Hybrid, Policy::Causal { f: 1 }] {
+        let (mut losses, mut orphans, mut lost) = (0, 0, 0);
+        for seed in 0..60 {
+            let (beyond, answers) = run_beyond(policy, seed);
+            let is_orphan = |(_, loss): &&(NodeId, Loss)| matches!(loss, Loss::Orphan { .. });
+            losses += beyond.losses.len();
+            orphans += beyond.losses.iter().filter(is_orphan).count();
+            lost += answers;
+        }
+        assert!(losses > 0, "{policy}: nothing was said");
+        match policy {
+            Policy::SenderBased => assert!(orphans > 0 && lost > 0, "{orphans} orphans, {lost} lost"),
+            // Answers wait for a sync of what came from outside, and that takes everything before it along.
+            Policy::Hybrid => assert!(orphans > 0 && lost == 0, "{orphans} orphans, {lost} lost"),
+            _ => {}
+        }
+    }
 }

@@ -2,11 +2,13 @@
 
 use super::{Machine, key};
 use mainstay_channel::limits::Limits as LinkLimits;
+use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_process::config::{Cluster, Config, Limits};
-use mainstay_process::effect::{Effect, Reply};
+use mainstay_process::effect::{Effect, HangUp, Reply};
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_process::handler::{Answer, Context, Handler, RequestId, RestoreError};
+use mainstay_process::loss::Loss;
 use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClusterId, DeliveryIndex, NodeId, StoreId};
@@ -109,6 +111,43 @@ pub(crate) struct Net {
     pub(crate) asked: BTreeMap<u64, String>,
     pub(crate) rolled_back: u32,
     pub(crate) homes: BTreeMap<String, NodeId>,
+    /// Set when more nodes fail at once than the policy survives.
+    pub(crate) beyond: Option<Beyond>,
+}
+
+/// More nodes fail at once than the policy survives: what is said and done then.
+#[derive(Debug, Default)]
+pub(crate) struct Beyond {
+    pub(crate) losses: Vec<(NodeId, Loss)>,
+    pub(crate) rolled_back: BTreeSet<NodeId>,
+    pub(crate) refused: BTreeSet<(NodeId, NodeId)>,
+    pub(crate) answers: BTreeMap<String, String>,
+}
+
+impl Beyond {
+    /// Takes what may be seen only now; gives back everything else. A peer that is refused for the first time goes into `refused`.
+    pub(crate) fn take(&mut self, node: NodeId, effect: Effect, refused: &mut Vec<NodeId>) -> Option<Effect> {
+        match effect {
+            Effect::HangUp { peer, why } => {
+                let for_a_loss = matches!(
+                    why,
+                    HangUp::Refused(Refusal::PeerOrphaned { .. } | Refusal::Orphaned { .. })
+                        | HangUp::RefusedByPeer { code: 17 | 18, .. }
+                );
+                assert!(for_a_loss, "{node} hangs up on {peer}: {why}");
+                // Who hung up hears no more.
+                if self.refused.insert((node.min(peer), node.max(peer))) {
+                    refused.push(peer);
+                }
+                None
+            }
+            Effect::Lost(loss) => {
+                self.losses.push((node, loss));
+                None
+            }
+            other => Some(other),
+        }
+    }
 }
 
 impl Net {
@@ -126,6 +165,7 @@ impl Net {
             asked: BTreeMap::new(),
             rolled_back: 0,
             homes: BTreeMap::new(),
+            beyond: None,
         };
         for node in 1..=3 {
             net.start(NodeId(node), None);
@@ -156,6 +196,7 @@ impl Net {
         if one == other
             || !self.nodes.contains_key(&one)
             || !self.nodes.contains_key(&other)
+            || self.beyond.as_ref().is_some_and(|beyond| beyond.refused.contains(&pair))
             || !self.connected.insert(pair)
         {
             return;
@@ -196,6 +237,10 @@ impl Net {
             let name = self.asked[&token].clone();
             if let Reply::Answer { answer, .. } = reply {
                 let text = String::from_utf8(answer.body.clone()).expect("text");
+                if let Some(beyond) = &mut self.beyond {
+                    beyond.answers.insert(name, text);
+                    continue;
+                }
                 let before = self.answers.insert(name.clone(), text.clone());
                 assert!(
                     before.is_none_or(|before| before == text),
@@ -203,20 +248,39 @@ impl Net {
                 );
             }
         }
-        let mut roll_back = None;
+        let (mut roll_back, mut refused) = (None, Vec::new());
         for effect in std::mem::take(&mut machine.other) {
+            let effect = match &mut self.beyond {
+                Some(beyond) => beyond.take(node, effect, &mut refused),
+                None => Some(effect),
+            };
             match effect {
-                Effect::Frames { to, bytes } if self.connected.contains(&(node.min(to), node.max(to))) => {
+                Some(Effect::Frames { to, bytes })
+                    if self.connected.contains(&(node.min(to), node.max(to))) =>
+                {
                     self.on_the_way.entry((node, to)).or_default().push_back(bytes);
                 }
-                Effect::HangUp { peer, why } => panic!("{node} hangs up on {peer}: {why}"),
-                Effect::RollBack(rolled_back) => roll_back = Some(rolled_back),
-                Effect::Abandon(abandoned) => panic!("{node}: {abandoned:?}"),
+                Some(Effect::HangUp { peer, why }) => panic!("{node} hangs up on {peer}: {why}"),
+                Some(Effect::RollBack(rolled_back)) => roll_back = Some(rolled_back),
+                Some(Effect::Abandon(abandoned)) => panic!("{node}: {abandoned:?}"),
+                Some(Effect::Lost(loss)) => panic!("{node} states a loss: {loss}"),
                 _ => {}
             }
         }
+        for peer in refused {
+            // After what was given before.
+            for bytes in self.on_the_way.remove(&(node, peer)).unwrap_or_default() {
+                if self.connected.contains(&(node.min(peer), node.max(peer))) {
+                    self.step(peer, Event::Peer(PeerEvent::Frames { peer: node, bytes }));
+                }
+            }
+            self.disconnect(node, peer);
+        }
         if let Some(rolled_back) = roll_back {
-            assert_eq!(self.policies[node.0 as usize - 1], Policy::Optimistic);
+            match &mut self.beyond {
+                Some(beyond) => _ = beyond.rolled_back.insert(node),
+                None => assert_eq!(self.policies[node.0 as usize - 1], Policy::Optimistic),
+            }
             self.rolled_back += 1;
             let machine = self.nodes.remove(&node).expect("it just ran");
             // The process lives on: its page cache and ring do as well.
