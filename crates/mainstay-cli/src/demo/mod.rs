@@ -42,6 +42,10 @@ use std::path::PathBuf;
   mainstay demo --topology pipeline          three nodes that tell each other; whole machines crash
   mainstay demo --topology pipeline --policy causal:2
                                              two nodes at once, and no message waits for a disk
+  mainstay demo --topology pipeline --policy hybrid --beyond --kills 5
+                                             more crashes than it survives: what is lost, in the nodes' words
+  mainstay demo --topology pipeline --record cuts && mainstay sim cuts cuts
+                                             power cuts: of nodes now and then, then of all at once, anywhere
   mainstay demo --topology pipeline --policy mixed --requests 20000 --kills 100 --seed 7 --json
 
 Exit code 0 only when nothing is lost and nothing doubled.")]
@@ -60,19 +64,23 @@ pub(crate) struct Demo {
     pub(crate) level: mainstay_types::level::Level,
     /// Several nodes that send each other messages, each a process with a directory of its own. Most kills take what was in
     /// the node's memory with them, as if its machine had lost power; never more are down at once than the policy survives.
-    #[arg(long, conflicts_with_all = ["record", "lose_ring"])]
+    #[arg(long, conflicts_with = "lose_ring")]
     pub(crate) topology: Option<topology::Topology>,
     /// How the nodes log: pessimistic, deferred, sender-based, hybrid (unless given), causal or causal:2, optimistic; or mixed:
     /// deferred, sender-based and hybrid, one node each.
     #[arg(long, value_name = "POLICY", requires = "topology")]
     pub(crate) policy: Option<topology::policies::Policies>,
+    /// At the end, crash more machines at once than the policy survives: the nodes must say what is lost, and nothing else may be.
+    #[arg(long, requires = "topology", conflicts_with = "record")]
+    pub(crate) beyond: bool,
     /// Work in this folder, which must be empty or new, and keep it.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Keep the temporary folder, and say where it is.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Record what the service does to its disk, for `mainstay sim cuts FILE`.
+    /// Record what the service does to its disk, for `mainstay sim cuts FILE`. With --topology it is a folder, and the machines that
+    /// crash lose their power: what a disk has not synced is lost, kept or torn, by chance.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// Pretend to have made these syncs of each life, counted from its start: the check of power cuts must notice.

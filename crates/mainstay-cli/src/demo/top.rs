@@ -246,14 +246,7 @@ impl Place {
             let made = tempfile::Builder::new().prefix("mainstay-demo-").tempdir();
             return Ok(Self::Temporary(made.context("cannot make a temporary folder")?));
         };
-        let given = std::path::absolute(given)?;
-        std::fs::create_dir_all(&given).with_context(|| format!("cannot make {}", given.display()))?;
-        let mut entries =
-            std::fs::read_dir(&given).with_context(|| format!("cannot read {}", given.display()))?;
-        if entries.next().is_some() {
-            let explanation = format!("--dir {} is not empty; name an empty or new folder", given.display());
-            return Err(UsageError { explanation }.into());
-        }
+        let given = empty_folder(given, "--dir")?;
         Ok(Self::Given(given))
     }
 
@@ -274,6 +267,22 @@ impl Place {
             Self::Temporary(folder) => folder.keep().display().to_string(),
         }
     }
+}
+
+/// The folder that the user named with `flag`, made if it is not there.
+///
+/// # Errors
+/// When it cannot be made, or is in use.
+pub(crate) fn empty_folder(given: &Path, flag: &str) -> anyhow::Result<std::path::PathBuf> {
+    let given = std::path::absolute(given)?;
+    std::fs::create_dir_all(&given).with_context(|| format!("cannot make {}", given.display()))?;
+    let mut entries =
+        std::fs::read_dir(&given).with_context(|| format!("cannot read {}", given.display()))?;
+    if entries.next().is_some() {
+        let explanation = format!("{flag} {} is not empty; name an empty or new folder", given.display());
+        return Err(UsageError { explanation }.into());
+    }
+    Ok(given)
 }
 
 /// The supervisor process. Killed when this is dropped, and all its children with it.

@@ -10,3 +10,4 @@ mod outputs;
 mod serve;
 mod sim;
 mod topology;
+mod transport;

@@ -1,9 +1,12 @@
 //! The processes of the demo: started, taken down as the plan says, started again, stopped.
 
 use super::plan::Strike;
+use super::power;
+use super::recordings::Recordings;
 use super::run::{KillRecord, RunFolder, Settings};
 use super::{NODES, Role};
 use crate::demo::board::Board;
+use crate::demo::draw::Draw;
 use crate::demo::killer::{
     CHECKPOINT_TYPICAL, WORKING_DELAY_MAX, aim_in_recovery, lose_ring, still_in_flight, wait_for_checkpoint,
     wait_for_recovery, wait_for_request,
@@ -19,6 +22,9 @@ use std::fs::OpenOptions;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The purpose of what is drawn for power cuts; those of the requests are small.
+const FATES: u64 = u64::MAX - 1;
+
 /// How often nodes may die without having been killed before the demo gives up.
 const UNEXPLAINED_DEATHS_MAX: u32 = 3;
 
@@ -32,6 +38,8 @@ pub(crate) struct Processes {
     running: BTreeMap<Role, Child>,
     clients_finished: usize,
     unexplained_deaths: u32,
+    /// What becomes of what a disk has not synced.
+    fates: Draw,
 }
 
 impl Processes {
@@ -39,12 +47,13 @@ impl Processes {
     ///
     /// # Errors
     /// When one cannot be started.
-    pub(crate) fn start(folder: &RunFolder) -> anyhow::Result<Self> {
+    pub(crate) fn start(folder: &RunFolder, seed: u64) -> anyhow::Result<Self> {
         let mut processes = Self {
             folder: folder.clone(),
             running: BTreeMap::new(),
             clients_finished: 0,
             unexplained_deaths: 0,
+            fates: Draw::new(seed, FATES),
         };
         for role in (0..NODES).map(Role::Node).chain((0..CLIENTS).map(Role::Client)) {
             processes.spawn(role)?;
@@ -159,19 +168,25 @@ impl Processes {
         let down = self.down()?.len();
         // Level process promises nothing for when a machine loses power.
         let machine = strike.machine && settings.level == Level::Disk;
+        let recordings = settings.record.as_deref().map(Recordings::new);
         let mut records = Vec::new();
         for (&node, pid) in strike.nodes.iter().zip(pids) {
             let directory = self.folder.node(node);
-            if machine {
-                lose_ring(&directory)?;
+            let recovering = began && node == first && !self.was_ready(node, pid)?;
+            let half_written = partial.as_ref().filter(|_| node == first);
+            let checkpointing = half_written.is_some_and(|name| directory.join(name).exists());
+            match &recordings {
+                Some(recordings) if machine => power::cut(recordings, node, &directory, &mut self.fates)?,
+                None if machine => lose_ring(&directory)?,
+                _ => {}
             }
             records.push(KillRecord {
                 node,
                 down,
                 machine,
-                recovering: began && node == first && !self.was_ready(node, pid)?,
-                checkpointing: node == first
-                    && partial.as_ref().is_some_and(|name| directory.join(name).exists()),
+                power: machine && recordings.is_some(),
+                recovering,
+                checkpointing,
                 in_flight,
             });
         }

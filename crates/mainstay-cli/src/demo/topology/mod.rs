@@ -9,11 +9,14 @@
 //! Each box is an operating-system process of its own, made from this same binary; a node has a directory of its own.
 
 pub(crate) mod audit;
+pub(crate) mod beyond;
 pub(crate) mod caller;
 pub(crate) mod crash;
 pub(crate) mod node;
 pub(crate) mod plan;
 pub(crate) mod policies;
+pub(crate) mod power;
+pub(crate) mod recordings;
 pub(crate) mod report;
 pub(crate) mod requests;
 pub(crate) mod ring;

@@ -1,6 +1,7 @@
 //! One node: the ring's handler, its journal, its peers; with small pages and frequent checkpoints, so that segments,
 //! checkpoints and trimming come to happen within seconds.
 
+use super::recordings::Recordings;
 use super::ring::{Ring, node_id};
 use super::run::{RollbackRecord, RunFolder, Settings};
 use super::{NODES, Role};
@@ -12,7 +13,7 @@ use mainstay_process::config::{Cluster, Config, Limits};
 use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security};
 use mainstay_runtime::service::{Service, Unfit, start};
 use mainstay_types::id::ClusterId;
-use mainstay_types::rules::Rules;
+use mainstay_types::rules::{Rule, Rules};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -89,27 +90,22 @@ fn check_request(body: &[u8]) -> Result<(), Unfit> {
         .map_err(|error| Unfit::Content { message: error.to_string() })
 }
 
-fn runtime_settings(
-    folder: &RunFolder,
-    settings: &Settings,
-    node: usize,
-) -> mainstay_runtime::settings::Settings {
-    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+/// What the process of a node is told, also when it is run on what a power cut has left.
+#[must_use]
+pub(crate) fn process_config(settings: &Settings, node: usize) -> Config {
     let policies = settings.policy.each();
-    // Folders are unique on this machine; only nodes of the same one belong together.
-    let cluster = xxhash_rust::xxh3::xxh3_128(folder.path().as_os_str().as_encoded_bytes()).to_le_bytes();
     let links = mainstay_channel::limits::Limits {
         message_bytes_max: MESSAGE_BYTES_MAX,
         ..mainstay_channel::limits::Limits::default()
     };
-    let process = Config {
+    Config {
         name: "ring".to_owned(),
         version: 1,
         level: settings.level,
         policy: policies[node],
         ports: Vec::new(),
         cluster: Some(Cluster {
-            id: ClusterId(cluster),
+            id: ClusterId(settings.cluster),
             me: node_id(node),
             others: (0..NODES)
                 .filter(|other| *other != node)
@@ -124,8 +120,19 @@ fn runtime_settings(
             ..Limits::default()
         },
         entropy: 0,
-        rules: Rules::KEPT,
-    };
+        rules: match settings.trust_transport {
+            true => Rules::without(Rule::KeepUntilCovered),
+            false => Rules::KEPT,
+        },
+    }
+}
+
+fn runtime_settings(
+    folder: &RunFolder,
+    settings: &Settings,
+    node: usize,
+) -> mainstay_runtime::settings::Settings {
+    let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let addresses = (0..NODES).map(|node| PeerAddress {
         node: node_id(node),
         name: Role::Node(node).to_string(),
@@ -134,7 +141,7 @@ fn runtime_settings(
     let peers = PeersSettings {
         reconnect_max: RECONNECT_MAX,
         ..PeersSettings::new(
-            ClusterId(cluster),
+            ClusterId(settings.cluster),
             node_id(node),
             loopback(settings.peer_ports[node]),
             addresses.collect(),
@@ -144,10 +151,12 @@ fn runtime_settings(
     let mut disk = Options { create_directory: true, hint: "mainstay demo".to_owned(), ..Options::default() };
     disk.journal.geometry.pages = PAGES.0;
     disk.journal.geometry.page_bytes = PAGES.1;
+    let skip_syncs = settings.skip_syncs.clone().unwrap_or(0..0);
+    disk.record = settings.record.as_ref().map(|record| Recordings::new(record).options(node, skip_syncs));
     mainstay_runtime::settings::Settings {
         directory: folder.node(node),
         disk,
-        process,
+        process: process_config(settings, node),
         outputs: Vec::new(),
         ingress: mainstay_runtime::settings::Ingress {
             listen: loopback(settings.http_ports[node]),

@@ -35,13 +35,27 @@ impl Policies {
     /// How many nodes may be down at the same time: what the weakest pair survives, and not all of them.
     #[must_use]
     pub(crate) fn down_max(self) -> usize {
-        let each = self.each();
-        let pairs = each.iter().flat_map(|from| each.iter().map(|to| from.pair(*to)));
-        let survives = pairs.map(|pair| pair.map_or(Failures::AtMost(0), |pair| pair.survives)).min();
-        match survives.expect("there are nodes") {
+        match self.survives() {
             Failures::AtMost(count) => usize::from(count).min(DOWN_MAX),
             Failures::Any => DOWN_MAX,
         }
+    }
+
+    /// How many nodes down at the same time are too many; `None` where any number is survived.
+    #[must_use]
+    pub(crate) fn beyond(self) -> Option<usize> {
+        match self.survives() {
+            Failures::AtMost(count) => Some(usize::from(count) + 1),
+            Failures::Any => None,
+        }
+    }
+
+    /// What the weakest pair does.
+    fn survives(self) -> Failures {
+        let each = self.each();
+        let pairs = each.iter().flat_map(|from| each.iter().map(|to| from.pair(*to)));
+        let survives = pairs.map(|pair| pair.map_or(Failures::AtMost(0), |pair| pair.survives)).min();
+        survives.expect("there are nodes")
     }
 }
 

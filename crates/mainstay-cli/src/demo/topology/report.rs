@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub(crate) kills: u64,
     /// Those of them that lost what was in memory, as with the power of their machine.
     pub(crate) kills_of_machines: u64,
+    /// Those of them whose disk lost, by chance, what it had not synced.
+    pub(crate) power_cuts: u64,
     /// Those that hit while another node was down or recovering, or at the same time.
     pub(crate) kills_with_others_down: u64,
     /// Those that hit a node between taking the lock of its directory and being ready.
@@ -89,6 +91,7 @@ impl Report {
             seed: settings.seed,
             kills: kills.len() as u64,
             kills_of_machines: count(&|kill| kill.machine),
+            power_cuts: count(&|kill| kill.power),
             kills_with_others_down: count(&|kill| kill.down > 1),
             kills_in_recovery: count(&|kill| kill.recovering),
             kills_in_checkpoint: count(&|kill| kill.checkpointing),
@@ -132,6 +135,9 @@ impl Report {
         let note = format!("at most {} of {} nodes down at the same time", self.down_max, self.nodes);
         row("kills -9", &self.kills, &note);
         row("  of machines", &self.kills_of_machines, "what was in memory only is gone, as without power");
+        if self.power_cuts > 0 {
+            row("    with their power", &self.power_cuts, "and what the disk had not synced, by chance");
+        }
         row("  with others down", &self.kills_with_others_down, "or recovering");
         row("  in recovery", &self.kills_in_recovery, "holding its directory, not ready yet");
         row("  in a checkpoint", &self.kills_in_checkpoint, "found half written afterwards");

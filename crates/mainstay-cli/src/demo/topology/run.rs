@@ -5,6 +5,7 @@ use super::{NODES, Role, Topology};
 use anyhow::Context;
 use mainstay_types::level::Level;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// What all processes of a demo must agree on. Written once, before any of them starts.
@@ -26,6 +27,15 @@ pub(crate) struct Settings {
     pub(crate) http_ports: [u16; NODES],
     /// Where the nodes listen for each other, on the loopback address.
     pub(crate) peer_ports: [u16; NODES],
+    /// What nodes of this demo know each other by.
+    pub(crate) cluster: [u8; 16],
+    /// The folder where the nodes record what they do to their disks, for `mainstay sim cuts`; machines lose power then.
+    pub(crate) record: Option<PathBuf>,
+    /// Syncs that are recorded as if they had been made, and are not: audit and checker must notice.
+    pub(crate) skip_syncs: Option<Range<u64>>,
+    /// Nodes take a message for received when the transport does: only for the test that shows what that loses.
+    #[serde(default)]
+    pub(crate) trust_transport: bool,
 }
 
 /// The folder.
@@ -41,6 +51,8 @@ pub(crate) struct KillRecord {
     pub(crate) down: usize,
     /// What the node's memory held went with it, as if its machine had lost power.
     pub(crate) machine: bool,
+    /// With the power of that machine went what its disk had not synced.
+    pub(crate) power: bool,
     /// The process held the lock of its directory and died before it was ready.
     pub(crate) recovering: bool,
     /// A checkpoint was found half written after the death.

@@ -1,8 +1,9 @@
 //! The process that the user starts: keeps nodes and clients running, kills nodes when the plan says so, audits at the end.
 
 use super::audit::{Evidence, Repeated, audit};
+use super::beyond;
 use super::crash::Processes;
-use super::plan::plan;
+use super::plan::{Strike, plan};
 use super::policies::Policies;
 use super::report::Report;
 use super::requests::{key, request};
@@ -16,18 +17,24 @@ use crate::demo::lines::{self, Lines};
 use crate::demo::progress::Progress;
 use crate::demo::requests::{CLIENTS, share};
 use crate::demo::run::RecoveryRecord;
-use crate::demo::top::{LOOK_EVERY, Place, STANDSTILL_MAX, free_ports};
-use crate::verdict::Verdict;
+use crate::demo::top::{LOOK_EVERY, Place, STANDSTILL_MAX, empty_folder, free_ports};
+use crate::interval::Interval;
+use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
 use mainstay_recovery::policy::Policy;
+use mainstay_types::level::Level;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Requests unless the user says otherwise.
 const REQUESTS_DEFAULT: u64 = 8_000;
 
 /// Kills unless the user says otherwise.
 const KILLS_DEFAULT: u64 = 40;
+
+/// Nodes that refuse each other are told from slow ones by this time without an answer.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
 
 /// Requests that are repeated when all is over, at most.
 const REPEATED_MAX: u64 = 200;
@@ -37,20 +44,36 @@ const REPEATED_MAX: u64 = 200;
 /// # Errors
 /// When it cannot be run to its end; what the audit finds is no error.
 pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool) -> anyhow::Result<Verdict> {
+    if options.record.is_some() && options.level != Level::Disk {
+        let explanation = format!("--record shows what level disk survives, not level {}", options.level);
+        return Err(UsageError { explanation }.into());
+    }
+    let record = options.record.as_deref().map(|record| empty_folder(record, "--record")).transpose()?;
+    let policy = options.policy.unwrap_or(Policies::All(Policy::FOR_CLUSTERS));
+    let too_many = options.beyond.then(|| too_many(policy)).transpose()?;
     let place = Place::new(options)?;
     let ports: [u16; 2 * NODES] = free_ports()?;
     let settings = Settings {
         seed: options.seed,
         requests: options.requests.unwrap_or(REQUESTS_DEFAULT),
-        kills: options.kills.unwrap_or(KILLS_DEFAULT),
+        kills: options.kills.unwrap_or(KILLS_DEFAULT) + too_many.unwrap_or(0) as u64,
         level: options.level,
         topology,
-        policy: options.policy.unwrap_or(Policies::All(Policy::FOR_CLUSTERS)),
+        policy,
         http_ports: std::array::from_fn(|node| ports[node]),
         peer_ports: std::array::from_fn(|node| ports[NODES + node]),
+        // Folders are unique on this machine; only nodes of the same one belong together.
+        cluster: xxh3_128(place.path().as_os_str().as_encoded_bytes()).to_le_bytes(),
+        record,
+        skip_syncs: options.skip_syncs.clone().map(|Interval(range)| range),
+        trust_transport: false,
     };
+    let last = too_many.map(|nodes| beyond::strike(&settings, nodes));
     let folder = RunFolder::new(place.path());
     folder.prepare(&settings)?;
+    if let Some(record) = &settings.record {
+        RunFolder::new(record).prepare(&settings)?;
+    }
     if !options.json {
         println!(
             "{} requests by {CLIENTS} clients around {NODES} nodes, policy {}, {} kills -9, seed {}, level {}; folder {}",
@@ -62,8 +85,26 @@ pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool)
             place.path().display()
         );
     }
-    let report = match run(&folder, &settings, interrupted) {
-        Ok(report) => report,
+    let ran = match &last {
+        None => run(&folder, &settings, interrupted).and_then(|report| {
+            let keep = options.keep || options.dir.is_some() || !report.kept();
+            let words = closing_words(&report, &folder, keep);
+            Ok(Shown {
+                json: serde_json::to_string_pretty(&report)?,
+                text: format!("{}\n{words}", report.table()),
+                kept: report.kept(),
+            })
+        }),
+        Some(last) => beyond::run(&folder, &settings, last, interrupted).and_then(|report| {
+            Ok(Shown {
+                json: serde_json::to_string_pretty(&report)?,
+                text: report.table(),
+                kept: report.kept(),
+            })
+        }),
+    };
+    let Shown { json, text, kept: promise_kept } = match ran {
+        Ok(shown) => shown,
         Err(error) => {
             let kept = place.keep();
             return Err(
@@ -71,27 +112,31 @@ pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool)
             );
         }
     };
-    let keep = options.keep || options.dir.is_some() || !report.kept();
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        println!("\n{}", report.table());
-        println!("{}", closing_words(&report, &folder, keep));
+    match options.json {
+        true => println!("{json}"),
+        false => println!("\n{text}"),
     }
-    if keep {
+    if options.keep || options.dir.is_some() || !promise_kept {
         let kept = place.keep();
-        if options.json && !report.kept() {
+        if options.json && !promise_kept {
             eprintln!("mainstay: the files of this run are kept in {kept}");
         }
     }
-    Ok(if report.kept() { Verdict::Clean } else { Verdict::Wrong })
+    Ok(if promise_kept { Verdict::Clean } else { Verdict::Wrong })
+}
+
+/// What a demo came to.
+struct Shown {
+    json: String,
+    text: String,
+    kept: bool,
 }
 
 fn run(folder: &RunFolder, settings: &Settings, interrupted: &AtomicBool) -> anyhow::Result<Report> {
     let began = Instant::now();
     let board = Board::open(&folder.board())?;
-    let mut processes = Processes::start(folder)?;
-    let kills = watch(folder, settings, &board, &mut processes, interrupted)?;
+    let mut processes = Processes::start(folder, settings.seed)?;
+    let (kills, _) = watch(folder, settings, None, &board, &mut processes, interrupted)?;
     let took = began.elapsed();
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
@@ -115,22 +160,52 @@ fn run(folder: &RunFolder, settings: &Settings, interrupted: &AtomicBool) -> any
     Ok(Report::new(settings, &kills, &recoveries, rollbacks, stopped_cleanly, findings, took))
 }
 
-/// Waits for the end, striking meanwhile: until all requests are answered, all kills are made and all nodes are ready.
-fn watch(
+fn too_many(policy: Policies) -> Result<usize, UsageError> {
+    policy.beyond().ok_or_else(|| UsageError {
+        explanation: format!("--beyond: {policy} survives any number of crashes, none is too many"),
+    })
+}
+
+/// Leaves out the last kills of a plan.
+fn leave_out(plan: &mut Vec<Strike>, kills: u64) {
+    for _ in 0..kills {
+        let last = plan.last_mut().expect("as many kills are planned");
+        last.nodes.pop();
+        if last.nodes.is_empty() {
+            plan.pop();
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// All requests are answered, and all nodes are ready.
+    Complete,
+    /// After the last strike, which was too much, nothing goes on.
+    Stalled,
+}
+
+/// Waits for the end, striking meanwhile: until all requests are answered, all kills are made and all nodes are ready; after a `last`
+/// strike that the policy does not survive also until nothing goes on.
+pub(crate) fn watch(
     folder: &RunFolder,
     settings: &Settings,
+    mut last: Option<&Strike>,
     board: &Board,
     processes: &mut Processes,
     interrupted: &AtomicBool,
-) -> anyhow::Result<Vec<KillRecord>> {
+) -> anyhow::Result<(Vec<KillRecord>, Ending)> {
     let down_max = settings.policy.down_max();
-    let plan = plan(settings.seed, settings.kills, settings.requests, down_max);
+    let too_many = last.map_or(0, |last| last.nodes.len() as u64);
+    let mut plan = plan(settings.seed, settings.kills, settings.requests, down_max);
+    leave_out(&mut plan, too_many);
     let mut strikes = plan.iter().peekable();
     let mut journal = Lines::open(&folder.kills())?;
     let mut kills = Vec::new();
     let mut progress = Progress::new(settings.requests, settings.kills);
     let mut moved = (Instant::now(), (0, 0));
-    loop {
+    let ending = loop {
         // First: what interrupts this process may have ended the others as well.
         if interrupted.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -149,21 +224,29 @@ fn watch(
                 processes.down()?
             );
         }
-        match strikes.peek() {
-            Some(due) if now.0 >= due.after_answered && processes.bears(due, down_max)? => {
-                for record in processes.strike(settings, board, due)? {
-                    journal.append(&record)?;
-                    kills.push(record);
-                }
-                board.write(Slot::Kills, kills.len() as u64)?;
-                strikes.next();
+        let due = match strikes.peek() {
+            Some(due) => (now.0 >= due.after_answered && processes.bears(due, down_max)?).then_some(*due),
+            None => last.filter(|_| processes.down().is_ok_and(|down| down.is_empty())),
+        };
+        if let Some(due) = due {
+            for record in processes.strike(settings, board, due)? {
+                journal.append(&record)?;
+                kills.push(record);
             }
-            None if processes.clients_finished() && processes.down()?.is_empty() => break,
-            _ => std::thread::sleep(LOOK_EVERY),
+            board.write(Slot::Kills, kills.len() as u64)?;
+            if strikes.next().is_none() {
+                last = None;
+            }
+        } else if strikes.peek().is_none() && processes.clients_finished() && processes.down()?.is_empty() {
+            break Ending::Complete;
+        } else if kills.len() as u64 == settings.kills && too_many > 0 && moved.0.elapsed() > STALLED_AFTER {
+            break Ending::Stalled;
+        } else {
+            std::thread::sleep(LOOK_EVERY);
         }
-    }
+    };
     progress.finish();
-    Ok(kills)
+    Ok((kills, ending))
 }
 
 /// Asks some of the requests once more, spread over all of them.

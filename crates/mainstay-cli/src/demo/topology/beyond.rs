@@ -1,0 +1,246 @@
+//! `--beyond`: at the end more nodes crash at once than the policy survives, and the audit is of what the nodes then say.
+//!
+//! What was answered must be answered so again, but where the node that gave the answer says that it lost what it had delivered
+//! behind some place, and the answer was made behind it. Anything else that is lost was lost in silence.
+
+use super::crash::Processes;
+use super::plan::Strike;
+use super::policies::Policies;
+use super::requests::{key, request};
+use super::ring::Receipt;
+use super::run::{RollbackRecord, RunFolder, Settings};
+use super::top::{self, Ending};
+use super::{NODES, Role};
+use crate::demo::board::Board;
+use crate::demo::client::Entry;
+use crate::demo::draw::Draw;
+use crate::demo::lines;
+use crate::demo::plan::Moment;
+use crate::demo::report::add_row;
+use crate::demo::requests::CLIENTS;
+use anyhow::Context;
+use mainstay_process::loss::Loss;
+use mainstay_types::level::Level;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The purpose of what is drawn here.
+const PURPOSE: u64 = u64::MAX - 2;
+
+/// Answers that are asked for again, at most.
+const ASKED_MAX: u64 = 120;
+
+/// How long one answer may take. Who has lost a request executes it again, and may wait for ever for a node that refuses it.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What was said, and what was lost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Report {
+    /// How the nodes log.
+    pub(crate) policy: Policies,
+    /// What everything random was drawn from.
+    pub(crate) seed: u64,
+    /// What the acknowledgements waited for.
+    pub(crate) level: Level,
+    /// Nodes killed before, within what the policy survives.
+    pub(crate) kills: u64,
+    /// The nodes that crashed at once at the end.
+    pub(crate) crashed: Vec<String>,
+    /// What nodes say is lost.
+    pub(crate) losses: Vec<Stated>,
+    /// Nodes that took back what depended on what another one lost.
+    pub(crate) rolled_back: Vec<String>,
+    /// Nodes that are not ready: they wait for one that refuses them.
+    pub(crate) not_ready: Vec<String>,
+    /// Whether all requests were answered all the same.
+    pub(crate) went_on: bool,
+    /// Answers that were asked for again.
+    pub(crate) answers_repeated: u64,
+    /// Those that are lost, as the node that gave them says.
+    pub(crate) lost_and_named: u64,
+    /// Those that are lost and no node says so.
+    pub(crate) lost_in_silence: u64,
+    /// Some of them in words.
+    pub(crate) described: Vec<String>,
+    /// Duration of the run, in seconds.
+    pub(crate) seconds: f64,
+}
+
+/// One loss, and the node that says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Stated {
+    /// The node.
+    pub(crate) by: String,
+    /// What.
+    pub(crate) loss: Loss,
+}
+
+/// What `GET /losses` says.
+#[derive(Deserialize)]
+struct Losses {
+    losses: Vec<Loss>,
+}
+
+/// As many machines at once as are too many.
+#[must_use]
+pub(crate) fn strike(settings: &Settings, nodes: usize) -> Strike {
+    let mut draw = Draw::new(settings.seed, PURPOSE);
+    let mut chosen: Vec<usize> = (0..NODES).collect();
+    draw.shuffle(&mut chosen);
+    chosen.truncate(nodes);
+    Strike {
+        nodes: chosen,
+        moment: Moment::Working,
+        machine: true,
+        after_answered: 0,
+        delay: draw.fraction(),
+    }
+}
+
+/// Runs the demo up to the crash that is too much, and asks the nodes what is left.
+///
+/// # Errors
+/// When it cannot be run to its end; what is lost is no error.
+pub(crate) fn run(
+    folder: &RunFolder,
+    settings: &Settings,
+    last: &Strike,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Report> {
+    let began = Instant::now();
+    let board = Board::open(&folder.board())?;
+    let mut processes = Processes::start(folder, settings.seed)?;
+    let (kills, ending) = top::watch(folder, settings, Some(last), &board, &mut processes, interrupted)?;
+    let took = began.elapsed();
+    let name = |node: usize| Role::Node(node).to_string();
+    let agent = agent();
+    let (mut losses, mut rolled_back) = (Vec::new(), Vec::new());
+    for node in 0..NODES {
+        let said = agent.get(format!("{}/losses", settings.url(node))).call();
+        let mut said = said.with_context(|| format!("{} does not say what is lost", name(node)))?;
+        let Losses { losses: said } = serde_json::from_slice(&said.body_mut().read_to_vec()?)?;
+        losses.extend(said.into_iter().map(|loss| Stated { by: name(node), loss }));
+        if !lines::read::<RollbackRecord>(&folder.rollbacks(node))?.is_empty() {
+            rolled_back.push(name(node));
+        }
+    }
+    let not_ready: BTreeSet<usize> = processes.down()?.into_iter().collect();
+    let mut report = Report {
+        policy: settings.policy,
+        seed: settings.seed,
+        level: settings.level,
+        kills: kills.len() as u64 - last.nodes.len() as u64,
+        crashed: last.nodes.iter().map(|node| name(*node)).collect(),
+        losses,
+        rolled_back,
+        not_ready: not_ready.iter().map(|node| name(*node)).collect(),
+        went_on: ending == Ending::Complete,
+        answers_repeated: 0,
+        lost_and_named: 0,
+        lost_in_silence: 0,
+        described: Vec::new(),
+        seconds: took.as_secs_f64(),
+    };
+    ask_again(folder, settings, &not_ready, &mut report)?;
+    Ok(report)
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(ANSWER_WAIT_MAX))
+        .build()
+        .new_agent()
+}
+
+/// Asks for answers given, the latest first: they have most to lose.
+fn ask_again(
+    folder: &RunFolder,
+    settings: &Settings,
+    not_ready: &BTreeSet<usize>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let agent = agent();
+    for client in 0..CLIENTS {
+        let entries: Vec<Entry> = lines::read(&folder.client(client))?;
+        let answers = entries.into_iter().rev().filter_map(|entry| match entry {
+            Entry::Answered { number, status: 200, body, .. } => Some((number, body)),
+            _ => None,
+        });
+        for (number, first) in answers.take(usize::try_from(ASKED_MAX)? / CLIENTS) {
+            let (node, request) = request(settings.seed, client, number);
+            if not_ready.contains(&node) {
+                continue;
+            }
+            report.answers_repeated += 1;
+            let again = agent
+                .post(format!("{}/call", settings.url(node)))
+                .header("Idempotency-Key", key(settings.seed, client, number))
+                .content_type("application/json")
+                .send(serde_json::to_vec(&request)?)
+                .and_then(|mut response| response.body_mut().read_to_string());
+            if again.is_ok_and(|again| again == first) {
+                continue;
+            }
+            let receipt: Receipt = serde_json::from_str(&first).context("an answer is a receipt")?;
+            if report.names(node, &receipt) {
+                report.lost_and_named += 1;
+            } else {
+                report.lost_in_silence += 1;
+                report.described.push(format!(
+                    "{} lost its answer to request {number} of client {client} and does not say so: {first}",
+                    Role::Node(node)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Report {
+    /// Whether the node says that it lost what it answered so. Each of its deliveries is one fold, so that places are delivery indices.
+    fn names(&self, node: usize, receipt: &Receipt) -> bool {
+        let name = Role::Node(node).to_string();
+        let last = receipt.folds.iter().filter(|fold| fold.node == node).map(|fold| fold.place).max();
+        self.rolled_back.contains(&name)
+            || self.losses.iter().any(|Stated { by, loss }| match loss {
+                Loss::Recovered { recovered, .. } => *by == name && last > Some(recovered.0),
+                Loss::Orphan { .. } => false,
+            })
+    }
+
+    /// Whether nothing was lost but what the nodes say.
+    #[must_use]
+    pub(crate) fn kept(&self) -> bool {
+        self.lost_in_silence == 0
+    }
+
+    /// The table.
+    #[must_use]
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, value: &dyn ToString, note: &str| {
+            add_row(&mut text, name, &value.to_string(), note);
+        };
+        let crashed = format!("{} at once, policy {}", self.crashed.join(", "), self.policy);
+        row("kills before", &self.kills, "within what the policy survives");
+        row("machines crashed", &self.crashed.len(), &crashed);
+        row("losses stated", &self.losses.len(), "by the nodes, at GET /losses");
+        row("rolled back", &self.rolled_back.len(), &self.rolled_back.join(", "));
+        row("not ready", &self.not_ready.len(), "waiting for a node that refuses them");
+        row("answers asked again", &self.answers_repeated, "the latest of each client");
+        row("  lost and named", &self.lost_and_named, "by the node that gave them");
+        row("  lost in silence", &self.lost_in_silence, "");
+        let went_on = if self.went_on { "yes" } else { "no" };
+        row("went on by itself", &went_on, "all requests answered all the same");
+        for Stated { by, loss } in &self.losses {
+            text.push_str(&format!("  {by}: {loss}\n"));
+        }
+        for described in &self.described {
+            text.push_str(&format!("  ! {described}\n"));
+        }
+        text
+    }
+}
