@@ -2,7 +2,7 @@
 
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::Point;
-use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -32,6 +32,17 @@ pub enum Loss {
         /// The last delivery that was recovered.
         recovered: DeliveryIndex,
     },
+    /// The same, seen by the numbers of messages: a node holds more of them than another one's recovered history sent.
+    Ahead {
+        /// The node that would have to go back.
+        orphan: NodeId,
+        /// The node whose messages are lost.
+        lost_by: NodeId,
+        /// The last message that the one holds.
+        received: Ssn,
+        /// The last message that the other one's history sent.
+        sent: Ssn,
+    },
 }
 
 impl Loss {
@@ -44,6 +55,9 @@ impl Loss {
             }
             Refusal::Orphaned { node, depends_on, recovered, .. } => {
                 Some(Self::Orphan { orphan: me, lost_by: node, depends_on, recovered })
+            }
+            Refusal::Ahead { node, received, appended } => {
+                Some(Self::Ahead { orphan: node, lost_by: me, received, sent: appended })
             }
             _ => None,
         }
@@ -67,6 +81,11 @@ impl fmt::Display for Loss {
                 "{orphan} depends on {} of life {} of {lost_by}, which lost all behind {recovered}: {orphan} would have \
                  to go back behind that; the two refuse each other",
                 depends_on.delivery, depends_on.incarnation
+            ),
+            Self::Ahead { orphan, lost_by, received, sent } => write!(
+                f,
+                "{orphan} holds messages of {lost_by} up to {received}, which now knows of those up to {sent}: {orphan} would have to go back \
+                 behind that; the two refuse each other"
             ),
         }
     }

@@ -256,7 +256,8 @@ fn more_power_failures_at_once_than_a_policy_survives_are_said_and_nothing_else_
         let (mut losses, mut orphans, mut lost) = (0, 0, 0);
         for seed in 0..60 {
             let (beyond, answers) = run_beyond(policy, seed);
-            let is_orphan = |(_, loss): &&(NodeId, Loss)| matches!(loss, Loss::Orphan { .. });
+            let is_orphan =
+                |(_, loss): &&(NodeId, Loss)| matches!(loss, Loss::Orphan { .. } | Loss::Ahead { .. });
             losses += beyond.losses.len();
             orphans += beyond.losses.iter().filter(is_orphan).count();
             lost += answers;

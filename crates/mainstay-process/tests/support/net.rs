@@ -131,8 +131,9 @@ impl Beyond {
             Effect::HangUp { peer, why } => {
                 let for_a_loss = matches!(
                     why,
-                    HangUp::Refused(Refusal::PeerOrphaned { .. } | Refusal::Orphaned { .. })
-                        | HangUp::RefusedByPeer { code: 17 | 18, .. }
+                    HangUp::Refused(
+                        Refusal::PeerOrphaned { .. } | Refusal::Orphaned { .. } | Refusal::Ahead { .. }
+                    ) | HangUp::RefusedByPeer { code: 10 | 17 | 18, .. }
                 );
                 assert!(for_a_loss, "{node} hangs up on {peer}: {why}");
                 // Who hung up hears no more.

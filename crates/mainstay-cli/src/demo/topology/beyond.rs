@@ -207,7 +207,7 @@ impl Report {
         self.rolled_back.contains(&name)
             || self.losses.iter().any(|Stated { by, loss }| match loss {
                 Loss::Recovered { recovered, .. } => *by == name && last > Some(recovered.0),
-                Loss::Orphan { .. } => false,
+                Loss::Orphan { .. } | Loss::Ahead { .. } => false,
             })
     }
 
