@@ -209,7 +209,7 @@ impl<H: Handler + Send + 'static> Core<H> {
                         self.peering.hang_up(peer);
                     }
                     Effect::Lost(loss) => {
-                        tracing::error!(%loss, "more nodes failed at once than the logging policy survives")
+                        tracing::error!(%loss, "more nodes failed at once than the logging policy survives");
                     }
                     Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
                     Effect::Stopped => ended.stopped = true,

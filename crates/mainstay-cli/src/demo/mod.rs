@@ -44,7 +44,7 @@ use std::path::PathBuf;
                                              two nodes at once, and no message waits for a disk
   mainstay demo --topology pipeline --policy hybrid --beyond --kills 5
                                              more crashes than it survives: what is lost, in the nodes' words
-  mainstay demo --topology pipeline --record cuts && mainstay sim cuts cuts
+  mainstay demo --topology pipeline --policy optimistic --record cuts && mainstay sim cuts cuts
                                              power cuts: of nodes now and then, then of all at once, anywhere
   mainstay demo --topology pipeline --policy mixed --requests 20000 --kills 100 --seed 7 --json
 
