@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn a_place_of_an_earlier_life_is_never_replayed_behind_a_delivery_of_a_later_one() {
         let mut collecting = Collecting::from(&[A]);
-        collecting.greeted(A, true);
+        collecting.greeted(A, Incarnation(1), true);
         collecting.arrived(message(A, 1, Some(place(5, 1))));
         assert!(!collecting.may_come(DeliveryIndex(5), Generation(2)));
         assert!(matches!(collecting.take(DeliveryIndex(5), Generation(2)), Next::None));
@@ -499,7 +499,7 @@ mod tests {
     fn what_a_peer_told_counts_no_more_in_the_next_session() {
         let mut collecting = Collecting::from(&[A]);
         collecting.connected(A);
-        collecting.greeted(A, false);
+        collecting.greeted(A, Incarnation(1), false);
         collecting.arrived(message(A, 1, Some(place(1, 1))));
         collecting.told(A);
         assert!(collecting.waiting_for.is_empty());
@@ -514,7 +514,7 @@ mod tests {
         let mut collecting = Collecting::from(&[A, B]);
         for peer in [A, B] {
             collecting.connected(peer);
-            collecting.greeted(peer, peer == A);
+            collecting.greeted(peer, Incarnation(1), peer == A);
         }
         assert!(!collecting.may_answer(), "B does not collect and has not told");
         collecting.told(B);
