@@ -136,7 +136,6 @@ impl Flags {
         set(&mut settings.ingress.listen, self.listen);
         settings.disk.hint = format!("{} on {}", settings.process.name, settings.ingress.listen);
         set(&mut settings.process.level, self.level);
-        set(&mut settings.process.policy, self.logging);
         set(&mut settings.disk.backend, self.backend);
         if let Some(record) = &self.record {
             settings.disk.record = Some(RecordOptions::new(record));
@@ -154,6 +153,10 @@ impl Flags {
         set(&mut limits.outputs_pending_max, self.outputs_max);
         set(&mut settings.ingress.connections_max, self.connections_max);
         set(&mut settings.ingress.requests_in_flight_max, self.requests_max);
+        let server = match self.logging {
+            Some(policy) => server.logging(policy),
+            None => server,
+        };
         match self.port_file {
             Some(path) => server.port_file(Some(path)),
             None => server,

@@ -34,6 +34,8 @@ pub struct Server<S> {
     replay: Box<StartReplay>,
     settings: Settings,
     cluster: Option<Cluster>,
+    /// Whether somebody chose the policy.
+    policy_given: bool,
     port_file: Option<PathBuf>,
     of: PhantomData<fn() -> S>,
 }
@@ -143,6 +145,7 @@ impl<S> Server<S> {
             replay: Box::new(replay),
             settings,
             cluster: None,
+            policy_given: false,
             port_file: None,
             of: PhantomData,
         }
@@ -169,10 +172,12 @@ impl<S> Server<S> {
         self
     }
 
-    /// Whether a request waits for its record before it is handled.
+    /// How crashes are survived. Without, a process that stands alone logs by [`Policy::Deferred`], a node of a cluster by
+    /// [`Policy::FOR_CLUSTERS`].
     #[must_use]
     pub fn logging(mut self, policy: Policy) -> Self {
         self.settings.process.policy = policy;
+        self.policy_given = true;
         self
     }
 
@@ -242,6 +247,14 @@ impl<S> Server<S> {
         self.cluster = Some(cluster);
     }
 
+    fn join_cluster(&mut self) -> Result<(), ClusterError> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        if !self.policy_given {
+            self.settings.process.policy = Policy::FOR_CLUSTERS;
+        }
+        cluster.apply(&mut self.settings)
+    }
+
     /// All settings as they are now; those of a cluster are made of them at the start.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -258,9 +271,7 @@ impl<S> Server<S> {
     /// # Errors
     /// [`RunError`]; nothing acknowledged is lost.
     pub fn start(mut self) -> Result<Running, RunError> {
-        if let Some(cluster) = &self.cluster {
-            cluster.apply(&mut self.settings)?;
-        }
+        self.join_cluster()?;
         let running = (self.start)(self.settings)?;
         if let Some(path) = self.port_file {
             let written = write_whole(&path, &format!("{}\n", running.address().port()));
@@ -296,9 +307,7 @@ impl<S> Server<S> {
         replay: Replay,
         watcher: &mut (dyn Watcher + Send),
     ) -> Result<Replayed, NotReplayed> {
-        if let Some(cluster) = &self.cluster {
-            cluster.apply(&mut self.settings)?;
-        }
+        self.join_cluster()?;
         (self.replay)(&self.settings, replay, watcher)
     }
 }

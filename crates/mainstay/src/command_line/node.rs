@@ -103,7 +103,11 @@ pub(crate) fn serve(server: Server<Node>, arguments: impl IntoIterator<Item = Os
     let command = show_defaults(NodeFlags::command(), &server)
         .mut_arg("logging", |arg| arg.hide(true))
         .mut_arg("policy", |arg| {
-            let help = format!("{} [default: {policy}]", arg.get_help().cloned().unwrap_or_default());
+            let help = format!(
+                "{} [default: {policy}; in a cluster {}]",
+                arg.get_help().cloned().unwrap_or_default(),
+                Policy::FOR_CLUSTERS
+            );
             arg.help(help)
         })
         .after_help(AFTER_HELP);
