@@ -170,7 +170,7 @@ impl<S: Subject> World<S> {
         flight: OutputFlight,
         ask: bool,
     ) -> Result<(), Violation> {
-        let OutputFlight { id, port, key, .. } = flight;
+        let OutputFlight { id, port, key, attempt, .. } = flight;
         let guarantee = self.config.ports[port].guarantee;
         if guarantee == Guarantee::AtMostOnce
             && let Some(copies) = self.under_way.get_mut(&key)
@@ -192,16 +192,22 @@ impl<S: Subject> World<S> {
             self.oracle.taken(port, id, &key)?;
             Said::Took
         };
-        self.send(|| Happening::FromReceiver { life, output: id, said });
+        self.send(|| Happening::FromReceiver { life, output: id, attempt, said });
         Ok(())
     }
 
-    pub(crate) fn receiver_said(&mut self, output: OutputId, said: Said) -> Result<(), Violation> {
+    pub(crate) fn receiver_said(
+        &mut self,
+        output: OutputId,
+        attempt: u32,
+        said: Said,
+    ) -> Result<(), Violation> {
         let living = self.life.as_mut().expect("it lives");
         let outcome = match said {
             Said::HasNot => {
-                // An answer to a question that was asked before the output was sent after all.
-                if let Some(flight) = living.flights.get_mut(&output).filter(|flight| flight.asks) {
+                // The answer to an earlier question is on a connection that nobody reads any more: the output was sent since.
+                let answers = |flight: &&mut OutputFlight| flight.asks && flight.attempt == attempt;
+                if let Some(flight) = living.flights.get_mut(&output).filter(answers) {
                     flight.asks = false;
                     let flight = flight.clone();
                     self.send_output(flight);

@@ -75,7 +75,7 @@ pub(crate) enum Happening {
     /// A message reaches a receiver.
     ToReceiver { life: u64, flight: OutputFlight, ask: bool, era: u64 },
     /// A receiver's answer reaches the service.
-    FromReceiver { life: u64, output: OutputId, said: crate::receivers::Said },
+    FromReceiver { life: u64, output: OutputId, attempt: u32, said: crate::receivers::Said },
     /// An output was not answered in time.
     OutputTimeout { life: u64, output: OutputId, attempt: u32 },
     /// A person looks after outputs in doubt.
@@ -399,8 +399,8 @@ impl<S: Subject> World<S> {
             Happening::ToReceiver { life, flight, ask, era } if era == self.era => {
                 self.reach_receiver(life, flight, ask)?;
             }
-            Happening::FromReceiver { life, output, said } if self.lives(life) => {
-                self.receiver_said(output, said)?;
+            Happening::FromReceiver { life, output, attempt, said } if self.lives(life) => {
+                self.receiver_said(output, attempt, said)?;
             }
             Happening::OutputTimeout { life, output, attempt } if self.lives(life) => {
                 self.output_timeout(output, attempt)?;
