@@ -51,7 +51,9 @@ pub(crate) struct Collecting {
     waiting_for: BTreeSet<NodeId>,
     /// Who was recovering itself when it greeted, and has not said that its log is whole again.
     recovering: BTreeSet<NodeId>,
-    /// Who was recovering at any time of this collection, in a life after the first.
+    /// Who is known to be recovering now, in a life after the first; also while it is not connected.
+    down: BTreeSet<NodeId>,
+    /// The most of them that there were at one time of this collection.
     recovered_together: BTreeSet<NodeId>,
     /// Deliveries of this node's own journal behind the first hole.
     pub(crate) journaled: BTreeMap<DeliveryIndex, Journaled>,
@@ -111,11 +113,16 @@ impl Collecting {
     }
 
     pub(crate) fn greeted(&mut self, peer: NodeId, life: Incarnation, is_recovering: bool) {
-        if is_recovering {
-            self.recovering.insert(peer);
-            if life > FIRST_LIFE {
-                self.recovered_together.insert(peer);
-            }
+        if !is_recovering {
+            self.down.remove(&peer);
+            return;
+        }
+        self.recovering.insert(peer);
+        if life > FIRST_LIFE {
+            self.down.insert(peer);
+        }
+        if self.down.len() > self.recovered_together.len() {
+            self.recovered_together.clone_from(&self.down);
         }
     }
 
@@ -127,6 +134,7 @@ impl Collecting {
     /// `peer` is recovered itself: it has sent everything again that it ever sent.
     pub(crate) fn recovered(&mut self, peer: NodeId) {
         self.recovering.remove(&peer);
+        self.down.remove(&peer);
     }
 
     /// Whether nobody is left to hear from but nodes that collect themselves: a node that collects answers another one last, with what
@@ -199,12 +207,13 @@ impl Collecting {
     }
 }
 
-/// An outside input as another node gives it back: kind and payload of its record.
+/// An outside input as another node gives it back: kind and payload of its record. A message is none: its sender has it.
 fn input(place: Place, record: &[u8]) -> Option<Journaled> {
     let (kind, payload) = record.split_at_checked(2)?;
     let kind = Kind(u16::from_le_bytes(kind.try_into().expect("split at 2")));
     let (prefix, delivery) = Delivery::decode(kind, payload).ok()??;
-    (prefix.delivery == place.delivery).then_some(Journaled {
+    let is_input = !matches!(delivery, Delivery::Message { .. });
+    (is_input && prefix.delivery == place.delivery).then_some(Journaled {
         lsn: lsn_of_input(place.delivery),
         end: Lsn::ZERO,
         life: Generation(place.life.0),
@@ -371,6 +380,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.retry_postponed(out);
         self.answer_collectors(&collecting);
         self.say_recovered();
+        if self.stop_asked {
+            self.life = Life::Stopping { checkpoint_asked: false, seal: None };
+        }
     }
 
     /// More nodes were down at once than a policy survives, and it is told how far this one came.

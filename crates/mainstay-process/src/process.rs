@@ -68,6 +68,8 @@ pub struct Process<H, M> {
     pub(crate) waiting: BTreeMap<RequestId, Vec<ReplyToken>>,
     /// Where the record of the last of them ends.
     pub(crate) waiting_end: Lsn,
+    /// A clean stop was asked for while this life still collected; it begins when that is over.
+    pub(crate) stop_asked: bool,
     /// What this life knows to be lost for good.
     pub(crate) losses: Vec<Loss>,
     /// Whether the life before ended as it should, or there was none: nothing of it can be missing.
@@ -156,7 +158,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Stop if self.life == Life::Running => {
                 self.life = Life::Stopping { checkpoint_asked: false, seal: None };
             }
-            Event::Stop => {}
+            Event::Stop => self.stop_asked |= self.life == Life::Collecting,
         }
         self.after_step(round_ends, out);
     }

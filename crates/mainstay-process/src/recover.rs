@@ -411,6 +411,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             verdicts: Vec::new(),
             waiting: BTreeMap::new(),
             waiting_end: Lsn::ZERO,
+            stop_asked: false,
             losses: Vec::new(),
             began_whole: report.sealed || report.created,
             sessions,

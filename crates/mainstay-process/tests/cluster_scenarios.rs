@@ -65,6 +65,22 @@ fn nodes_at_rest_complete_their_checkpoints_and_retain_nothing() {
     }
 }
 
+/// Its checkpoint and its seal are what another version of the service may start from.
+#[test]
+fn a_node_that_is_asked_to_stop_while_it_collects_stops_cleanly_once_it_is_recovered() {
+    let mut net = Net::new([Policy::Hybrid; 3], Level::Disk, 1);
+    net.settle();
+    net.ask(NodeId(1), "once");
+    net.settle();
+    net.crash(NodeId(1));
+    net.start(NodeId(1), None);
+    assert!(net.nodes[&NodeId(1)].process.is_collecting());
+    net.step(NodeId(1), Event::Stop);
+    net.settle();
+    assert!(net.stopped.contains(&NodeId(1)));
+    assert_eq!(net.nodes[&NodeId(1)].process.stats().checkpoints, 1);
+}
+
 #[test]
 fn a_node_that_collects_is_not_woken_for_a_checkpoint_that_it_may_not_take() {
     let mut net = Net::new([Policy::SenderBased; 3], Level::Disk, 1);

@@ -111,6 +111,8 @@ pub(crate) struct Net {
     pub(crate) asked: BTreeMap<u64, String>,
     pub(crate) rolled_back: u32,
     pub(crate) homes: BTreeMap<String, NodeId>,
+    /// Nodes that ended a clean stop.
+    pub(crate) stopped: BTreeSet<NodeId>,
     /// Set when more nodes fail at once than the policy survives.
     pub(crate) beyond: Option<Beyond>,
 }
@@ -166,6 +168,7 @@ impl Net {
             asked: BTreeMap::new(),
             rolled_back: 0,
             homes: BTreeMap::new(),
+            stopped: BTreeSet::new(),
             beyond: None,
         };
         for node in 1..=3 {
@@ -264,6 +267,7 @@ impl Net {
                 Some(Effect::HangUp { peer, why }) => panic!("{node} hangs up on {peer}: {why}"),
                 Some(Effect::RollBack(rolled_back)) => roll_back = Some(rolled_back),
                 Some(Effect::Abandon(abandoned)) => panic!("{node}: {abandoned:?}"),
+                Some(Effect::Stopped) => _ = self.stopped.insert(node),
                 Some(Effect::Lost(loss)) => panic!("{node} states a loss: {loss}"),
                 _ => {}
             }
