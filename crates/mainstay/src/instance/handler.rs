@@ -110,6 +110,8 @@ impl Book {
         for timer in self.timers_of.remove(instance).unwrap_or_default() {
             self.timers.remove(&timer);
         }
+        // A later instance of the same key never sent them.
+        self.outputs.retain(|_, of| of != instance);
     }
 }
 
