@@ -54,7 +54,7 @@ impl Client {
     }
 
     /// The same client, of one instance at that node: calls, queries and threads go to it. A node that does not have the instance rejects them
-    /// ([`CallError::Rejected`], code `other-node`), and says which one has.
+    /// ([`CallError::Rejected`], code `other-node`), and says which one has: make a client of that node, for the number of this one means nothing there.
     #[must_use]
     pub fn instance(&self, type_name: &str, key: &str) -> Self {
         let key = utf8_percent_encode(key, NON_ALPHANUMERIC);

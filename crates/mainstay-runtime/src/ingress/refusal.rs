@@ -166,7 +166,8 @@ impl Refusal {
                 421,
                 "other-node",
                 format!(
-                    "This instance lives on {node}. {NOTHING_DONE}; send it there, with the same identity."
+                    "This instance lives on {node}. {NOTHING_DONE}; send it there: with the same key, or with \
+                     a client number that was given there."
                 ),
             ),
             Self::NoSuchOutput => (
