@@ -1,5 +1,5 @@
 //! `mainstay bench logging-cost`: what logging a message costs a server and its client, by size and by way of logging (the
-//! study of seed 000, figures 2.13 to 2.16).
+//! study of Zhao 2014, figures 2.13 to 2.16).
 
 mod execution;
 mod latency;

@@ -318,7 +318,7 @@ fn a_newer_life_ends_the_session_of_the_older_one_which_is_fenced_for_ever() {
     assert!(matches!(again.check(&elsewhere), Err(Refusal::OtherStore { .. })), "and the directory");
 }
 
-/// The seed's rule: the log is in the checkpoint, with the places; a replay emits the rest again with the same numbers.
+/// Johnson and Zwaenepoel's rule: the log is in the checkpoint, with the places; a replay emits the rest again with the same numbers.
 #[test]
 fn a_sender_that_crashed_has_its_log_again_from_checkpoint_and_replay() {
     let (mut a, mut b) = (running(A, 1), running(B, 1));

@@ -65,7 +65,7 @@ pub struct LogStats {
 }
 
 impl LogStats {
-    /// The share of filled pages at whose end the writer had to wait: the *buffer full rate* of seed 004.
+    /// The share of filled pages at whose end the writer had to wait: the *buffer full rate* of Lee 2001.
     #[must_use]
     pub fn full_rate(&self) -> f64 {
         if self.journal.pages_closed == 0 {

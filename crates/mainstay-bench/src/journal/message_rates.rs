@@ -1,4 +1,4 @@
-//! The table of seed 004: a process that computes and logs what it sends, with buffering only and with 1, 2 and 3
+//! Lee's table (Cornell CS717, 2001): a process that computes and logs what it sends, with buffering only and with 1, 2 and 3
 //! pages: overhead over not logging, stall time, and how often the writer found every page full.
 
 use super::{BenchError, INSTANCE, KIND, Setting, fill_and_recycle, recycle};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const PAYLOAD_BYTES: usize = 4096;
 
-/// Messages per second of a process that does not log: 0.4, 82, 410 and 1,640 MB/s. The seed's applications sent 0.3 to
+/// Messages per second of a process that does not log: 0.4, 82, 410 and 1,640 MB/s. Lee's applications sent 0.3 to
 /// 1.5 MB/s to disks of 8 to 50 MB/s.
 const RATES: [u64; 4] = [100, 20_000, 100_000, 400_000];
 
@@ -88,7 +88,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     report.tables.push(Table {
         name: "message rates",
         meaning: format!(
-            "seed 004: a process that computes and logs messages of 4 KiB, level process, pages of 4 MiB; {rounds} paired \
+            "a process that computes and logs messages of 4 KiB, level process, pages of 4 MiB; {rounds} paired \
              slices, overhead over not logging as mean ± 95 % bound"
         ),
         columns: columns.map(str::to_owned).to_vec(),
@@ -124,7 +124,7 @@ fn arms(setting: &Setting<'_>, payload: &[u8], slice: Duration) -> Result<[Arm; 
 }
 
 /// Computes and sends `messages`; seconds from the first to the last. The log is at level `Process`: whatever is
-/// still being written at the end is not waited for, as in the seed.
+/// still being written at the end is not waited for, as with Lee.
 fn run(arm: &Arm, messages: u64, work: u64, payload: &[u8]) -> Result<f64, BenchError> {
     let since = Instant::now();
     for _ in 0..messages {

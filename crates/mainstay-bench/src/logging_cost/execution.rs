@@ -1,4 +1,4 @@
-//! The two optimisations of pessimistic logging (seed 000, figure 2.13): logging while the message is executed, and one write for
+//! The two optimisations of pessimistic logging (Zhao 2014, figure 2.13): logging while the message is executed, and one write for
 //! several messages.
 
 use super::server::{append, open_journal, recycle};

@@ -1,5 +1,5 @@
 //! How long logging takes at the server, and how long the client waits, by size and way of logging: the server and the client of
-//! the seed, two processes on one connection, one message at a time.
+//! Zhao 2014, two processes on one connection, one message at a time.
 
 use super::server::{Client, Way};
 use super::{LoggingCostError, SIZES, Setting};

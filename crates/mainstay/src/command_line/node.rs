@@ -34,7 +34,7 @@ pub struct NodeFlags {
     /// The cluster's name: nodes of another one are refused [default: the program's name]
     #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
     pub cluster: Option<String>,
-    /// How crashes are survived: immediate, deferred, sender-based, hybrid, causal, optimistic
+    /// How crashes are survived: immediate, deferred, sender-based, hybrid, causal (or causal:2, for two nodes down at once), optimistic
     #[arg(long, help_heading = CLUSTER, value_name = "POLICY", env = "MAINSTAY_POLICY", conflicts_with = "logging")]
     pub policy: Option<Policy>,
     /// TLS between nodes, with ca.pem, nNUMBER.pem and nNUMBER.key of this directory, as `mainstay cert` makes them [default: plain text, on
