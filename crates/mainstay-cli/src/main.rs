@@ -1,5 +1,6 @@
 //! The command `mainstay`: a table of commands.
 
+mod asking;
 mod bench;
 mod cert;
 mod demo;

@@ -1,16 +1,10 @@
 //! `mainstay outputs`: what a running service holds back or has sent without an answer yet, and resolving what is in
 //! doubt.
 
+use crate::asking::{ANSWER_TIMEOUT, agent, get, url_of};
 use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
-use mainstay_disk::lock::LOCK_FILE;
 use serde::Deserialize;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::time::Duration;
-
-/// How long a running service may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest listing that is read, in bytes.
 const LISTING_BYTES_MAX: u64 = 256 << 20;
@@ -78,16 +72,7 @@ pub(crate) fn run(outputs: &Outputs) -> anyhow::Result<Verdict> {
 
 fn list(service: &str, json: bool) -> anyhow::Result<Verdict> {
     let url = format!("{}/outputs", url_of(service)?);
-    let mut response = agent().get(&url).call().with_context(|| format!("{url} does not answer"))?;
-    let text = response
-        .body_mut()
-        .with_config()
-        .limit(LISTING_BYTES_MAX)
-        .read_to_string()
-        .with_context(|| format!("{url} broke off"))?;
-    if !response.status().is_success() {
-        bail!("{url} answers {}: {text}", response.status());
-    }
+    let text = get(&url, LISTING_BYTES_MAX)?;
     if json {
         println!("{text}");
         return Ok(Verdict::Clean);
@@ -168,7 +153,7 @@ fn resolve_one(resolve: &Resolve) -> anyhow::Result<Verdict> {
         Resolution::SendAgain => "send-again",
         Resolution::Abandon => "abandon",
     };
-    let mut response = agent()
+    let mut response = agent(ANSWER_TIMEOUT)
         .post(&url)
         .content_type("application/json")
         .send(serde_json::json!({ "resolution": word }).to_string())
@@ -183,40 +168,4 @@ fn resolve_one(resolve: &Resolve) -> anyhow::Result<Verdict> {
         status => bail!("{url} answers {status}: {text}"),
     }
     Ok(Verdict::Clean)
-}
-
-pub(crate) fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ANSWER_TIMEOUT))
-        .build()
-        .new_agent()
-}
-
-/// The address of a service named by its URL, or by its directory: then the lock file there says where it listens.
-pub(crate) fn url_of(service: &str) -> anyhow::Result<String> {
-    if service.starts_with("http://") || service.starts_with("https://") {
-        return Ok(service.trim_end_matches('/').to_owned());
-    }
-    let directory = Path::new(service);
-    if !directory.is_dir() {
-        let explanation = format!("`{service}` is neither a URL (http://127.0.0.1:7070) nor a directory");
-        return Err(UsageError { explanation }.into());
-    }
-    if mainstay_disk::lock::writer(directory).is_none() {
-        bail!(
-            "no process serves {service}: outputs are known to a running service only. Start it and ask again; \
-             `mainstay journal dump {service}` shows what is recorded of them"
-        );
-    }
-    let lock = std::fs::read_to_string(directory.join(LOCK_FILE)).unwrap_or_default();
-    let mut addresses = lock.split_whitespace().filter_map(|word| word.parse().ok());
-    // Port 0 was the wish for any port.
-    let address = addresses.find(|address: &SocketAddr| address.port() != 0);
-    match address {
-        Some(address) => Ok(format!("http://{address}")),
-        None => {
-            bail!("the process that serves {service} has not written down where it listens: name its URL")
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! `mainstay status`: what a service is and does, and how long its recovery would take.
 
-use crate::outputs::{agent, url_of};
+use crate::asking::{get, url_of};
 use crate::verdict::Verdict;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use mainstay_disk::read_only::open_read_only;
 use mainstay_journal::reader::Reader;
 use mainstay_journal::storage::Storage;
@@ -90,16 +90,7 @@ struct Prediction {
 
 fn running(service: &str, json: bool) -> anyhow::Result<Verdict> {
     let url = format!("{service}/status");
-    let mut response = agent().get(&url).call().with_context(|| format!("{url} does not answer"))?;
-    let text = response
-        .body_mut()
-        .with_config()
-        .limit(STATUS_BYTES_MAX)
-        .read_to_string()
-        .with_context(|| format!("{url} broke off"))?;
-    if !response.status().is_success() {
-        bail!("{url} answers {}: {text}", response.status());
-    }
+    let text = get(&url, STATUS_BYTES_MAX)?;
     if json {
         println!("{text}");
         return Ok(Verdict::Clean);

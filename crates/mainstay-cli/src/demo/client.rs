@@ -7,6 +7,7 @@ use super::board::{Board, Slot};
 use super::lines::{self, Lines};
 use super::requests::{request, share};
 use super::run::{RunFolder, Settings};
+use crate::asking::agent;
 use anyhow::{Context, bail};
 use mainstay_client::client::Client;
 use mainstay_client::error::CallError;
@@ -196,11 +197,7 @@ impl Line {
 /// An HTTP client for [`ask_plainly`].
 #[must_use]
 pub(crate) fn plain_agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ATTEMPT_TIMEOUT))
-        .build()
-        .new_agent()
+    agent(ATTEMPT_TIMEOUT)
 }
 
 /// What any HTTP client can do: the same request with the same key until there is an answer.

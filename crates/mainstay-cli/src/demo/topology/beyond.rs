@@ -11,6 +11,7 @@ use super::ring::Receipt;
 use super::run::{RollbackRecord, RunFolder, Settings};
 use super::top::{self, Ending};
 use super::{NODES, Role};
+use crate::asking::agent;
 use crate::demo::board::Board;
 use crate::demo::client::Entry;
 use crate::demo::draw::Draw;
@@ -115,7 +116,7 @@ pub(crate) fn run(
     let (kills, ending) = top::watch(folder, settings, Some(last), &board, &mut processes, interrupted)?;
     let took = began.elapsed();
     let name = |node: usize| Role::Node(node).to_string();
-    let agent = agent();
+    let agent = agent(ANSWER_WAIT_MAX);
     let (mut losses, mut rolled_back) = (Vec::new(), Vec::new());
     for node in 0..NODES {
         let said = agent.get(format!("{}/losses", settings.url(node))).call();
@@ -147,14 +148,6 @@ pub(crate) fn run(
     Ok(report)
 }
 
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ANSWER_WAIT_MAX))
-        .build()
-        .new_agent()
-}
-
 /// Asks for answers given, the latest first: they have most to lose.
 fn ask_again(
     folder: &RunFolder,
@@ -162,7 +155,7 @@ fn ask_again(
     not_ready: &BTreeSet<usize>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let agent = agent();
+    let agent = agent(ANSWER_WAIT_MAX);
     for client in 0..CLIENTS {
         let entries: Vec<Entry> = lines::read(&folder.client(client))?;
         let answers = entries.into_iter().rev().filter_map(|entry| match entry {
