@@ -118,6 +118,28 @@ pub struct Arm {
     pub samples: Samples,
 }
 
+impl Arm {
+    /// One operation a sample, in microseconds, one at a time, of `payload_bytes`; neither processor time nor the device was looked at.
+    pub(crate) fn of_latencies(
+        name: String,
+        level: Option<Level>,
+        payload_bytes: u64,
+        samples: Samples,
+    ) -> Self {
+        Self {
+            name,
+            level,
+            window: 1,
+            payload_bytes,
+            unit: "us",
+            operations: samples.values().len() as u64,
+            cpu_ns_per_operation: None,
+            disk: None,
+            samples,
+        }
+    }
+}
+
 /// Our arm and what it is measured against, interleaved in one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {

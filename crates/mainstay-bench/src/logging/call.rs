@@ -147,16 +147,9 @@ fn add_figure(
         })
         .collect();
     let methods = ["pwrite + fdatasync", "O_DIRECT | O_DSYNC"];
-    arms.extend(floors.zip(methods).map(|(samples, method)| Arm {
-        name: format!("three bare syncs at once, {method}"),
-        level: Some(Level::Disk),
-        window: 1,
-        payload_bytes: FLOOR_WRITE_BYTES as u64,
-        unit: "us",
-        operations: samples.values().len() as u64,
-        cpu_ns_per_operation: None,
-        disk: None,
-        samples,
+    arms.extend(floors.zip(methods).map(|(samples, method)| {
+        let name = format!("three bare syncs at once, {method}");
+        Arm::of_latencies(name, Some(Level::Disk), FLOOR_WRITE_BYTES as u64, samples)
     }));
     report.figures.push(Figure {
         name: NAME,

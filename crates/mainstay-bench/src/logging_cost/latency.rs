@@ -131,15 +131,5 @@ fn table(all: &[Measured]) -> Table {
 }
 
 fn arm(way: Way, bytes: u32, samples: Samples) -> Arm {
-    Arm {
-        name: way.name().to_owned(),
-        level: way.level(),
-        window: 1,
-        payload_bytes: u64::from(bytes),
-        unit: "us",
-        operations: samples.values().len() as u64,
-        cpu_ns_per_operation: None,
-        disk: None,
-        samples,
-    }
+    Arm::of_latencies(way.name().to_owned(), way.level(), u64::from(bytes), samples)
 }

@@ -41,16 +41,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
                 }
             }
         }
-        arms.extend(running.iter().zip(samples).map(|((level, ..), samples)| Arm {
-            name: "the service".to_owned(),
-            level: Some(*level),
-            window: 1,
-            payload_bytes: u64::from(bytes),
-            unit: "us",
-            operations: samples.values().len() as u64,
-            cpu_ns_per_operation: None,
-            disk: None,
-            samples,
+        arms.extend(running.iter().zip(samples).map(|((level, ..), samples)| {
+            Arm::of_latencies("the service".to_owned(), Some(*level), u64::from(bytes), samples)
         }));
     }
     report.figures.push(Figure {
