@@ -455,6 +455,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::Summary;
     use mainstay_types::determinant::Point;
     use mainstay_types::time::Time;
 
@@ -476,7 +477,7 @@ mod tests {
             now: Time(1),
             seed: 0,
             executed: DeliveryIndex(0),
-            summary: crate::summary::Summary::default(),
+            summary: Summary::default(),
         };
         let delivery = Delivery::Timer { timer: 1 };
         Journaled { lsn: Lsn(64), end: Lsn(128), life: Generation(life), prefix, delivery }
@@ -492,6 +493,37 @@ mod tests {
         assert!(matches!(collecting.take(DeliveryIndex(5), Generation(2)), Next::None));
         assert!(collecting.may_come(DeliveryIndex(5), Generation(1)));
         assert!(matches!(collecting.take(DeliveryIndex(5), Generation(1)), Next::Message(..)));
+    }
+
+    #[test]
+    fn what_a_peer_remembers_as_an_input_is_no_message() {
+        let prefix = Prefix {
+            delivery: DeliveryIndex(5),
+            now: Time(1),
+            seed: 0,
+            executed: DeliveryIndex(4),
+            summary: Summary::default(),
+        };
+        let given_back = |delivery: &Delivery| {
+            let mut record = delivery.kind().0.to_le_bytes().to_vec();
+            delivery.put_head(&prefix, &mut record);
+            record.extend_from_slice(delivery.tail());
+            input(place(5, 1), &record)
+        };
+        assert!(given_back(&message(A, 1, None).delivery()).is_none());
+        assert!(given_back(&Delivery::Registered { replaces: None }).is_some());
+    }
+
+    #[test]
+    fn those_who_recover_one_after_the_other_were_not_down_together() {
+        let again = Incarnation(2);
+        let mut collecting = Collecting::from(&[A, B]);
+        collecting.greeted(A, again, true);
+        collecting.recovered(A);
+        collecting.greeted(B, again, true);
+        assert_eq!(collecting.recovered_together.len(), 1);
+        collecting.greeted(A, Incarnation(3), true);
+        assert_eq!(collecting.recovered_together.len(), 2);
     }
 
     #[test]
