@@ -17,7 +17,7 @@ pub struct Scale {
     /// The test that flips bytes of a journal's files.
     flips: (&'static str, &'static str),
     /// Each benchmark with what is added to its command.
-    bench: [(&'static str, &'static [&'static str]); 2],
+    bench: [(&'static str, &'static [&'static str]); 5],
     /// Time for each fuzz target, in seconds.
     fuzz_seconds: u64,
 }
@@ -33,7 +33,7 @@ impl Scale {
             "every byte of a journal flipped",
             "no_flipped_byte_gives_a_wrong_record_or_hides_a_durable_one",
         ),
-        bench: [("journal", &[]), ("step", &[])],
+        bench: [("journal", &[]), ("step", &[]), ("logging", &[]), ("logging-cost", &[]), ("transport", &[])],
         fuzz_seconds: 300,
     };
 
@@ -47,7 +47,13 @@ impl Scale {
             "every 97th byte of a journal flipped",
             "a_flipped_byte_never_gives_a_wrong_record_and_never_hides_a_durable_one",
         ),
-        bench: [("journal", &["--quick", "--only", "append"]), ("step", &["--quick", "--only", "memory"])],
+        bench: [
+            ("journal", &["--quick", "--only", "append"]),
+            ("step", &["--quick", "--only", "memory"]),
+            ("logging", &["--quick", "--only", "ping-pong"]),
+            ("logging-cost", &["--quick", "--only", "latency"]),
+            ("transport", &["--quick", "--only", "stream"]),
+        ],
         fuzz_seconds: 5,
     };
 }
