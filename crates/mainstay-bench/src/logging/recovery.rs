@@ -35,6 +35,8 @@ struct Measured {
     policy: Policy,
     cluster: Cluster,
     away_ms: Samples,
+    /// What the node itself predicted before each kill.
+    predicted_ms: Samples,
     /// Of both nodes, before the first kill.
     sender_log_bytes: f64,
     anonymous_bytes: u64,
@@ -54,7 +56,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     };
     let mut table = Table {
         name: "log",
-        meaning: "per message to make up for; memory and journals are those of both nodes, just before the first kill; anonymous memory \
+        meaning: "the node's own prediction is the one before the first kill, made from how fast it ran, and the median of those from its last \
+                  replay; per message to make up for; memory and journals are those of both nodes, just before the first kill; anonymous memory \
                   is in all, as the kernel counts it"
             .to_owned(),
         columns: [
@@ -63,6 +66,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
             "messages",
             "replayed",
             "recovery ms",
+            "predicted ms, first",
+            "predicted ms",
             "us per message",
             "sender log bytes",
             "anonymous MB in all",
@@ -102,6 +107,8 @@ fn at(
         for measured in
             order.into_iter().filter(|of| !setting.quick || round < QUICK_ROUNDS || resolves(of.policy))
         {
+            let predicted_seconds = measured.cluster.counter_of(0, "mainstay_recovery_seconds")?;
+            measured.predicted_ms.push(predicted_seconds * 1e3);
             let away = measured.cluster.kill_and_wait(0)?;
             measured.away_ms.push(away.as_secs_f64() * 1e3);
         }
@@ -153,6 +160,7 @@ impl Measured {
             what,
             policy,
             away_ms: Samples::default(),
+            predicted_ms: Samples::default(),
             sender_log_bytes: counted(SENDER_LOG_BYTES),
             anonymous_bytes: cluster.processes().into_iter().filter_map(anonymous_bytes).sum(),
             journal_bytes: counted("mainstay_journal_append_bytes_total"),
@@ -169,6 +177,8 @@ impl Measured {
             messages.to_string(),
             format!("{:.0}", self.replayed),
             number(self.away_ms.median()),
+            number(self.predicted_ms.values()[0]),
+            number(self.predicted_ms.median()),
             per_message(self.away_ms.median() * 1e3),
             per_message(self.sender_log_bytes),
             number(self.anonymous_bytes as f64 / 1e6),
