@@ -57,7 +57,8 @@ impl MappedPages {
     /// Maps `file` of `storage`'s directory as `pages` slots of `page_bytes`, keeping what an existing file holds.
     ///
     /// All its blocks are reserved before it is mapped, so that a full disk is an error here and never a signal
-    /// (`SIGBUS`) at an append; all its pages are faulted in, so that an append later faults only after write-back.
+    /// (`SIGBUS`) at an append. Its pages are faulted in by a thread of their own, so that an append later faults only after
+    /// write-back and a recovery does not wait for it.
     /// A file of another length is replaced: it is no ring of this geometry.
     ///
     /// # Errors
@@ -86,8 +87,9 @@ impl MappedPages {
         };
         let handle = OpenOptions::new().read(true).write(true).open(storage.path(file)).map_err(fault)?;
         reserve(&handle, bytes).map_err(fault)?;
-        let mapping = map(&handle, bytes, page_bytes).map_err(fault)?;
-        Ok(Self { mapping: Arc::new(mapping) })
+        let mapping = Arc::new(map(&handle, bytes, page_bytes).map_err(fault)?);
+        populate_in_background(&mapping);
+        Ok(Self { mapping })
     }
 
     /// A handle by which disk threads find the bytes to write.
@@ -148,7 +150,7 @@ fn map(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Mapping> {
             std::ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_POPULATE,
+            libc::MAP_SHARED,
             file.as_raw_fd(),
             0,
         )
@@ -157,10 +159,29 @@ fn map(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Mapping> {
         return Err(io::Error::last_os_error());
     }
     let base = NonNull::new(base.cast::<u8>()).expect("mmap never gives address zero unasked");
-    // Kernels before 5.14 do not know this advice; appends then fault once per page of memory, which costs time only.
-    // SAFETY: the range is the mapping just made.
-    unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
     Ok(Mapping { base, bytes, page_bytes })
+}
+
+/// Bytes faulted in by one call: what else wants to change the address space, a fork for a checkpoint, waits no longer than
+/// for these.
+const POPULATE_BYTES: usize = 256 << 10;
+
+/// Without it, or where the kernel (before 5.14) does not know the advice, appends fault once per page of memory, which
+/// costs time only: the blocks are reserved.
+fn populate_in_background(mapping: &Arc<Mapping>) {
+    let mapping = Arc::clone(mapping);
+    let populate = move || {
+        for start in (0..mapping.bytes).step_by(POPULATE_BYTES) {
+            let length = POPULATE_BYTES.min(mapping.bytes - start);
+            // SAFETY: the range is inside the mapping, which this thread's handle keeps.
+            unsafe {
+                libc::madvise(mapping.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
+            };
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("mainstay-ring".to_owned()).spawn(populate) {
+        tracing::debug!(%error, "no thread to fault in the ring; appends will");
+    }
 }
 
 #[cfg(test)]
