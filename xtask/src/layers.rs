@@ -25,6 +25,7 @@ const FACADE: &str = "mainstay";
 const CLIENT: &str = "mainstay-client";
 const SIM: &str = "mainstay-sim";
 const BENCH: &str = "mainstay-bench";
+const MPI: &str = "mainstay-mpi";
 const CLI: &str = "mainstay-cli";
 
 /// Every crate of the workspace, from the ground up. An arrow that is not here is refused.
@@ -47,10 +48,12 @@ pub const LAYERS: &[Layer] = &[
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
     // faces
+    // Loaded into foreign programs: none of our crates below it, see docs/decisions/0012.
+    plain(MPI, &[]),
     plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
     plain(
         CLI,
-        &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH],
+        &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI],
     ),
     // chores: no part of the product
     plain("xtask", &[]),

@@ -1,0 +1,47 @@
+// The core's functions, as `src/interface.rs` has them.
+#include <stdint.h>
+
+enum { MODE_OFF = 0, MODE_RECORD = 1, MODE_REPLAY = 2, MODE_UNSTARTED = 3 };
+enum { NUMBER = 1, PEER = 2, TAG = 3, COUNT = 4 };
+enum {
+    COMM = 1, DATATYPE = 2, GROUP = 3, OP = 4, REQUEST = 5,
+    ERRHANDLER = 6, INFO = 7, WIN = 8, FILE_KIND = 9, MESSAGE_KIND = 10
+};
+// What a request is, for ms_request.
+enum { ONCE = 0, PERSISTENT = 1, WHOLE = 2 };
+
+int ms_interface(void);
+void ms_name(const char *name);
+void ms_predefined(int kind, uint64_t index, uint64_t handle);
+int ms_begin(int pointer_handles, void (*stop)(const char *));
+void ms_rank(int rank, int size, const char *library);
+void ms_open(int function);
+void ms_in(int role, int64_t value);
+void ms_in_handle(int kind, uint64_t handle);
+void ms_in_data(const void *address, int64_t count, uint64_t datatype);
+void ms_in_bytes(const void *address, uint64_t length);
+int64_t ms_result(int64_t value);
+void ms_out(void *address, uint64_t length);
+uint64_t ms_out_handle(int kind, uint64_t handle);
+void ms_out_data(void *address, int64_t count, uint64_t datatype, uint64_t limit);
+void ms_region(void *address, int64_t count, uint64_t datatype);
+void ms_source(const void *address, int64_t count, uint64_t datatype);
+uint64_t ms_request(uint64_t handle, int *null, int what);
+void ms_start(uint64_t handle);
+void ms_forget(uint64_t handle);
+int ms_done(uint64_t index, uint64_t handle, int null, uint64_t bytes);
+uint64_t ms_status(void *raw, uint64_t length, int64_t source, int64_t tag, uint64_t bytes);
+void ms_miss(void);
+int ms_close(void);
+void ms_unhandled(int function);
+void ms_piece(uint64_t datatype, uint64_t blocklength, int64_t offset);
+int64_t ms_extent(uint64_t datatype);
+void ms_type(uint64_t handle, int64_t extent, int plain_bytes);
+void ms_comm(uint64_t handle, int rank, int size, int remote_size, const int *peers, uint64_t count);
+int ms_comm_is(uint64_t handle, int what);
+void ms_fortran(int kind, uint64_t handle, int fortran);
+void ms_fortran_end(void);
+uint64_t ms_from_fortran(int kind, int fortran, uint64_t otherwise);
+int ms_to_fortran(int kind, uint64_t handle, int otherwise);
+void ms_finish(void);
+void ms_forget_all(void);

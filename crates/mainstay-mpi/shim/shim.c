@@ -1,0 +1,1158 @@
+// The hand-written part of the shim: how a call is forwarded, and the calls that the table cannot describe.
+//
+// Both MPI_X and PMPI_X are ours: Fortran layers call the one or the other. What MPI itself calls through these names while we
+// are in a call of the program (ROMIO does) is forwarded and nothing else: `depth`.
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+static int mode = MODE_UNSTARTED;
+static __thread int depth;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+// For a debugger: break here; set mainstay_mpi_step to stop at the beginning of every call.
+EXPORTED int mainstay_mpi_step;
+EXPORTED const char *volatile mainstay_mpi_why;
+EXPORTED __attribute__((noinline)) void mainstay_mpi_stop(const char *why)
+{
+    mainstay_mpi_why = why;
+    __asm__ volatile("" ::: "memory");
+}
+
+static void stop(const char *why)
+{
+    mainstay_mpi_stop(why);
+    if (getenv("MAINSTAY_MPI_DEBUGGER"))
+        return;
+    void *frames[64];
+    int count = backtrace(frames, 64);
+    // The first frames are the core's.
+    fflush(stderr);
+    backtrace_symbols_fd(frames, count, 2);
+}
+
+static void forked(void) { mode = MODE_OFF; ms_forget_all(); }
+
+static void begin(void)
+{
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        *reals[i].real = dlsym(RTLD_NEXT, reals[i].name);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ms_name(names[i]);
+#define REGISTER(kind, index, object) ms_predefined(kind, index, HANDLE(object))
+    EACH_PREDEFINED(REGISTER);
+#undef REGISTER
+    mode = ms_begin(sizeof(MPI_Comm) == sizeof(void *), stop);
+    if (mode == MODE_RECORD)
+        pthread_atfork(NULL, NULL, forked);
+}
+
+static void start(void) { pthread_once(&once, begin); }
+
+static __attribute__((destructor)) void finish(void)
+{
+    // A fork's child and a process that called nothing have no log.
+    if (mode == MODE_UNSTARTED)
+        return;
+    depth++;
+    ms_finish();
+    mode = MODE_OFF;
+}
+
+static int forwarded(void)
+{
+    if (__builtin_expect(mode == MODE_UNSTARTED, 0))
+        start();
+    return mode == MODE_OFF || depth > 0;
+}
+
+static int live(void) { return mode != MODE_REPLAY; }
+
+static void close_call(void)
+{
+    int next = ms_close();
+    if (mode != MODE_OFF)
+        mode = next;
+    if (__builtin_expect(mainstay_mpi_step, 0))
+        mainstay_mpi_stop("a call is over");
+}
+
+// ---- communicators
+
+static void describe_comm(MPI_Comm comm)
+{
+    if (mode != MODE_RECORD || comm == MPI_COMM_NULL)
+        return;
+    depth++;
+    int rank = -1, size = 0, remote = 0, inter = 0;
+    real_Comm_test_inter(comm, &inter);
+    real_Comm_rank(comm, &rank);
+    real_Comm_size(comm, &size);
+    MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    if (inter) {
+        real_Comm_remote_size(comm, &remote);
+        real_Comm_remote_group(comm, &group);
+    } else {
+        real_Comm_group(comm, &group);
+    }
+    real_Comm_group(MPI_COMM_WORLD, &world);
+    int count = inter ? remote : size;
+    int *from = malloc(2 * sizeof(int) * (size_t)(count + 1)), *peers = from + count;
+    for (int i = 0; i < count; i++)
+        from[i] = i;
+    if (real_Group_translate_ranks(group, count, from, world, peers) != MPI_SUCCESS)
+        count = 0;
+    ms_comm(HANDLE(comm), rank, size, remote, peers, (uint64_t)count);
+    free(from);
+    real_Group_free(&group);
+    real_Group_free(&world);
+    depth--;
+}
+
+static int comm_is(MPI_Comm comm, int what)
+{
+    int value = ms_comm_is(HANDLE(comm), what);
+    if (value < 0 && live()) {
+        describe_comm(comm);
+        value = ms_comm_is(HANDLE(comm), what);
+    }
+    return value;
+}
+
+static int comm_size(MPI_Comm comm)
+{
+    int remote = comm_is(comm, 2);
+    return remote > 0 ? remote : comm_is(comm, 1);
+}
+
+static int is_root(MPI_Comm comm, int root)
+{
+    return comm_is(comm, 2) > 0 ? root == MPI_ROOT : root == comm_is(comm, 0);
+}
+
+#define SIZE comm_size(comm)
+#define RANK comm_is(comm, 0)
+#define ROOT is_root(comm, root)
+
+static __attribute__((unused)) int64_t sum(const int counts[], int size)
+{
+    int64_t all = 0;
+    for (int i = 0; i < size; i++)
+        all += counts[i];
+    return all;
+}
+
+// ---- message data
+
+static void in_data(const void *buf, int64_t count, MPI_Datatype type)
+{
+    if (buf != MPI_IN_PLACE)
+        ms_in_data(buf, count, HANDLE(type));
+}
+
+static void out_data(void *buf, int64_t count, MPI_Datatype type, uint64_t limit)
+{
+    if (buf != MPI_IN_PLACE)
+        ms_out_data(buf, count, HANDLE(type), limit);
+}
+
+static void region(void *buf, int64_t count, MPI_Datatype type)
+{
+    if (buf != MPI_IN_PLACE)
+        ms_region(buf, count, HANDLE(type));
+}
+
+#define EACH_RANK(NAME, BUFFER, DO)                                                                            \
+    static __attribute__((unused)) void NAME##_v(                                                              \
+        BUFFER buf, const int counts[], const int displs[], MPI_Datatype type, int size)                       \
+    {                                                                                                          \
+        if (buf == MPI_IN_PLACE)                                                                               \
+            return;                                                                                            \
+        int64_t extent = ms_extent(HANDLE(type));                                                              \
+        for (int i = 0; i < size; i++) {                                                                       \
+            void *at = (char *)buf + displs[i] * extent;                                                       \
+            DO(at, counts[i], type);                                                                           \
+        }                                                                                                      \
+    }                                                                                                          \
+    static __attribute__((unused)) void NAME##_w(                                                              \
+        BUFFER buf, const int counts[], const int displs[], const MPI_Datatype types[], int size)              \
+    {                                                                                                          \
+        if (buf == MPI_IN_PLACE)                                                                               \
+            return;                                                                                            \
+        for (int i = 0; i < size; i++) {                                                                       \
+            void *at = (char *)buf + displs[i];                                                                \
+            DO(at, counts[i], types[i]);                                                                       \
+        }                                                                                                      \
+    }
+#define OUT_WHOLE(buf, count, type) ms_out_data(buf, count, HANDLE(type), UINT64_MAX)
+#define IN_WHOLE(buf, count, type) ms_in_data(buf, count, HANDLE(type))
+#define REGION(buf, count, type) ms_region(buf, count, HANDLE(type))
+EACH_RANK(in_data, const void *, IN_WHOLE)
+EACH_RANK(out_data, void *, OUT_WHOLE)
+EACH_RANK(region, void *, REGION)
+
+// ---- statuses and requests
+
+static uint64_t message_bytes(MPI_Status *status)
+{
+    int cancelled = 0, bytes = 0;
+    depth++;
+    real_Test_cancelled(status, &cancelled);
+    if (!cancelled && real_Get_count(status, MPI_BYTE, &bytes) != MPI_SUCCESS)
+        bytes = 0;
+    depth--;
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+static uint64_t out_status(MPI_Status *status)
+{
+    uint64_t bytes = live() ? message_bytes(status) : 0;
+    return ms_status(status, sizeof *status, status->MPI_SOURCE, status->MPI_TAG, bytes);
+}
+
+static void out_request(MPI_Request *request, int what)
+{
+    int null = live() ? *request == MPI_REQUEST_NULL : 0;
+    uint64_t handle = ms_request(live() ? HANDLE(*request) : 0, &null, what);
+    if (!live())
+        *request = null ? MPI_REQUEST_NULL : (MPI_Request)(intptr_t)handle;
+}
+
+// A request that was on its way is done, at place `index` of the call's array.
+static void done(int index, MPI_Request before, MPI_Request *after, MPI_Status *status)
+{
+    uint64_t bytes = out_status(status);
+    int null = live() ? *after == MPI_REQUEST_NULL : 0;
+    null = ms_done((uint64_t)index, HANDLE(before), null, bytes);
+    if (!live() && null)
+        *after = MPI_REQUEST_NULL;
+}
+
+// The program's requests as they were, and room for their statuses.
+struct waited {
+    MPI_Request few[16], *before;
+    MPI_Status own[16], *made, *seen;
+};
+
+static void remember(struct waited *waited, int count, const MPI_Request requests[], MPI_Status *statuses)
+{
+    size_t room = count > 0 ? (size_t)count : 0;
+    waited->before = room > 16 ? malloc(room * sizeof *waited->before) : waited->few;
+    memcpy(waited->before, requests, room * sizeof *waited->before);
+    waited->made = NULL;
+    if (statuses != MPI_STATUSES_IGNORE) {
+        waited->seen = statuses;
+    } else if (room > 16) {
+        waited->seen = waited->made = calloc(room, sizeof *waited->seen);
+    } else {
+        memset(waited->own, 0, sizeof waited->own);
+        waited->seen = waited->own;
+    }
+}
+
+static void forget(struct waited *waited)
+{
+    if (waited->before != waited->few)
+        free(waited->before);
+    free(waited->made);
+}
+
+#define REAL(call) do { if (live()) { depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
+#define OUT(pointer) ms_out(pointer, sizeof *(pointer))
+
+EXPORTED int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    if (forwarded())
+        return real_Wait(request, status);
+    ms_open(FN_Wait);
+    MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    MPI_Request before = *request;
+    int result = MPI_SUCCESS;
+    REAL(real_Wait(request, seen));
+    if (result == MPI_SUCCESS) {
+        if (before != MPI_REQUEST_NULL)
+            done(0, before, request, seen);
+        else
+            out_status(seen);
+    }
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
+{
+    if (forwarded())
+        return real_Waitall(count, requests, statuses);
+    ms_open(FN_Waitall);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, statuses);
+    int result = MPI_SUCCESS;
+    REAL(real_Waitall(count, requests, waited.seen));
+    if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
+        for (int i = 0; i < count; i++) {
+            if (waited.before[i] != MPI_REQUEST_NULL)
+                done(i, waited.before[i], &requests[i], &waited.seen[i]);
+            else
+                out_status(&waited.seen[i]);
+        }
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+EXPORTED int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
+{
+    if (forwarded())
+        return real_Waitany(count, requests, index, status);
+    ms_open(FN_Waitany);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, MPI_STATUSES_IGNORE);
+    MPI_Status *seen = status == MPI_STATUS_IGNORE ? &waited.own[0] : status;
+    int result = MPI_SUCCESS;
+    REAL(real_Waitany(count, requests, index, seen));
+    if (result == MPI_SUCCESS) {
+        OUT(index);
+        if (*index != MPI_UNDEFINED)
+            done(*index, waited.before[*index], &requests[*index], seen);
+        else
+            out_status(seen);
+    }
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+// Waitsome and Testsome.
+static void some(struct waited *waited, MPI_Request requests[], int *outcount, int indices[])
+{
+    OUT(outcount);
+    if (*outcount == MPI_UNDEFINED)
+        return;
+    ms_out(indices, sizeof *indices * (uint64_t)*outcount);
+    for (int i = 0; i < *outcount; i++)
+        done(indices[i], waited->before[indices[i]], &requests[indices[i]], &waited->seen[i]);
+}
+
+EXPORTED int MPI_Waitsome(int count, MPI_Request requests[], int *outcount, int indices[], MPI_Status statuses[])
+{
+    if (forwarded())
+        return real_Waitsome(count, requests, outcount, indices, statuses);
+    ms_open(FN_Waitsome);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, statuses);
+    int result = MPI_SUCCESS;
+    REAL(real_Waitsome(count, requests, outcount, indices, waited.seen));
+    if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
+        some(&waited, requests, outcount, indices);
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+EXPORTED int MPI_Testsome(int count, MPI_Request requests[], int *outcount, int indices[], MPI_Status statuses[])
+{
+    if (forwarded())
+        return real_Testsome(count, requests, outcount, indices, statuses);
+    ms_open(FN_Testsome);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, statuses);
+    int result = MPI_SUCCESS;
+    REAL(real_Testsome(count, requests, outcount, indices, waited.seen));
+    if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS) {
+        some(&waited, requests, outcount, indices);
+        if (*outcount == 0)
+            ms_miss();
+    }
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+EXPORTED int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    if (forwarded())
+        return real_Test(request, flag, status);
+    ms_open(FN_Test);
+    MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    MPI_Request before = *request;
+    int result = MPI_SUCCESS;
+    REAL(real_Test(request, flag, seen));
+    if (result == MPI_SUCCESS) {
+        OUT(flag);
+        if (!*flag)
+            ms_miss();
+        else if (before != MPI_REQUEST_NULL)
+            done(0, before, request, seen);
+        else
+            out_status(seen);
+    }
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuses[])
+{
+    if (forwarded())
+        return real_Testall(count, requests, flag, statuses);
+    ms_open(FN_Testall);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, statuses);
+    int result = MPI_SUCCESS;
+    REAL(real_Testall(count, requests, flag, waited.seen));
+    if (result == MPI_SUCCESS) {
+        OUT(flag);
+        if (!*flag)
+            ms_miss();
+        for (int i = 0; *flag && i < count; i++) {
+            if (waited.before[i] != MPI_REQUEST_NULL)
+                done(i, waited.before[i], &requests[i], &waited.seen[i]);
+            else
+                out_status(&waited.seen[i]);
+        }
+    }
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+EXPORTED int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    if (forwarded())
+        return real_Testany(count, requests, index, flag, status);
+    ms_open(FN_Testany);
+    ms_in(COUNT, count);
+    struct waited waited;
+    remember(&waited, count, requests, MPI_STATUSES_IGNORE);
+    MPI_Status *seen = status == MPI_STATUS_IGNORE ? &waited.own[0] : status;
+    int result = MPI_SUCCESS;
+    REAL(real_Testany(count, requests, index, flag, seen));
+    if (result == MPI_SUCCESS) {
+        OUT(flag);
+        OUT(index);
+        if (!*flag)
+            ms_miss();
+        else if (*index != MPI_UNDEFINED)
+            done(*index, waited.before[*index], &requests[*index], seen);
+        else
+            out_status(seen);
+    }
+    close_call();
+    forget(&waited);
+    return result;
+}
+
+EXPORTED int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
+{
+    if (forwarded())
+        return real_Request_get_status(request, flag, status);
+    ms_open(FN_Request_get_status);
+    MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
+    int result = MPI_SUCCESS;
+    REAL(real_Request_get_status(request, flag, seen));
+    if (result == MPI_SUCCESS) {
+        OUT(flag);
+        if (*flag)
+            out_status(seen);
+        else
+            ms_miss();
+    }
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Request_free(MPI_Request *request)
+{
+    if (forwarded())
+        return real_Request_free(request);
+    ms_open(FN_Request_free);
+    ms_forget(HANDLE(*request));
+    int result = MPI_SUCCESS;
+    REAL(real_Request_free(request));
+    if (!live() && result == MPI_SUCCESS)
+        *request = MPI_REQUEST_NULL;
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Start(MPI_Request *request)
+{
+    if (forwarded())
+        return real_Start(request);
+    ms_open(FN_Start);
+    ms_start(HANDLE(*request));
+    int result = MPI_SUCCESS;
+    REAL(real_Start(request));
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Startall(int count, MPI_Request requests[])
+{
+    if (forwarded())
+        return real_Startall(count, requests);
+    ms_open(FN_Startall);
+    ms_in(COUNT, count);
+    for (int i = 0; i < count; i++)
+        ms_start(HANDLE(requests[i]));
+    int result = MPI_SUCCESS;
+    REAL(real_Startall(count, requests));
+    close_call();
+    return result;
+}
+
+// ---- datatypes: made of pieces of others, by us as well as by MPI
+
+static void made_type(int result, MPI_Datatype *type, int plain_bytes)
+{
+    MPI_Aint lb = 0, extent = 0;
+    if (result != MPI_SUCCESS)
+        return;
+    if (live()) {
+        depth++;
+        real_Type_get_extent(*type, &lb, &extent);
+        depth--;
+    }
+    ms_type(HANDLE(*type), extent, plain_bytes);
+}
+
+#define NEW_TYPE(call)                                                                                         \
+    int result = MPI_SUCCESS;                                                                                  \
+    REAL(call);                                                                                                \
+    if (result == MPI_SUCCESS)                                                                                 \
+        *newtype = (MPI_Datatype)(intptr_t)ms_out_handle(DATATYPE, HANDLE(*newtype));                           \
+    close_call();                                                                                              \
+    made_type(result, newtype, 0);                                                                             \
+    return result
+
+EXPORTED int MPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_contiguous(count, oldtype, newtype);
+    ms_open(FN_Type_contiguous);
+    ms_in(COUNT, count);
+    ms_in_handle(DATATYPE, HANDLE(oldtype));
+    ms_piece(HANDLE(oldtype), (uint64_t)count, 0);
+    NEW_TYPE(real_Type_contiguous(count, oldtype, newtype));
+}
+
+EXPORTED int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_dup(oldtype, newtype);
+    ms_open(FN_Type_dup);
+    ms_in_handle(DATATYPE, HANDLE(oldtype));
+    ms_piece(HANDLE(oldtype), 1, 0);
+    NEW_TYPE(real_Type_dup(oldtype, newtype));
+}
+
+EXPORTED int MPI_Type_create_resized(MPI_Datatype oldtype, MPI_Aint lb, MPI_Aint extent, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_create_resized(oldtype, lb, extent, newtype);
+    ms_open(FN_Type_create_resized);
+    ms_in_handle(DATATYPE, HANDLE(oldtype));
+    ms_in(NUMBER, lb);
+    ms_in(NUMBER, extent);
+    ms_piece(HANDLE(oldtype), 1, 0);
+    NEW_TYPE(real_Type_create_resized(oldtype, lb, extent, newtype));
+}
+
+static void vector(int count, int blocklength, int64_t stride, MPI_Datatype oldtype)
+{
+    ms_in(COUNT, count);
+    ms_in(NUMBER, blocklength);
+    ms_in(NUMBER, stride);
+    ms_in_handle(DATATYPE, HANDLE(oldtype));
+    for (int i = 0; i < count; i++)
+        ms_piece(HANDLE(oldtype), (uint64_t)blocklength, i * stride);
+}
+
+EXPORTED int MPI_Type_vector(int count, int blocklength, int stride, MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_vector(count, blocklength, stride, oldtype, newtype);
+    ms_open(FN_Type_vector);
+    vector(count, blocklength, stride * ms_extent(HANDLE(oldtype)), oldtype);
+    NEW_TYPE(real_Type_vector(count, blocklength, stride, oldtype, newtype));
+}
+
+#define HVECTOR(NAME)                                                                                          \
+    EXPORTED int MPI_##NAME(                                                                                   \
+        int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype)              \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(count, blocklength, stride, oldtype, newtype);                                  \
+        ms_open(FN_##NAME);                                                                                    \
+        vector(count, blocklength, stride, oldtype);                                                           \
+        NEW_TYPE(real_##NAME(count, blocklength, stride, oldtype, newtype));                                   \
+    }
+
+// Displacements may be addresses, which are others at replay: they are not compared.
+static void pieces(int count, const int lengths[], int length, const void *displs, int wide, int64_t unit,
+    const MPI_Datatype types[], MPI_Datatype type)
+{
+    ms_in(COUNT, count);
+    for (int i = 0; i < count; i++) {
+        int64_t displ = wide ? ((const MPI_Aint *)displs)[i] : ((const int *)displs)[i];
+        MPI_Datatype of = types ? types[i] : type;
+        ms_in_handle(DATATYPE, HANDLE(of));
+        ms_piece(HANDLE(of), (uint64_t)(lengths ? lengths[i] : length), displ * unit);
+    }
+}
+
+EXPORTED int MPI_Type_indexed(
+    int count, const int lengths[], const int displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_indexed(count, lengths, displs, oldtype, newtype);
+    ms_open(FN_Type_indexed);
+    pieces(count, lengths, 0, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
+    NEW_TYPE(real_Type_indexed(count, lengths, displs, oldtype, newtype));
+}
+
+EXPORTED int MPI_Type_create_indexed_block(
+    int count, int length, const int displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_create_indexed_block(count, length, displs, oldtype, newtype);
+    ms_open(FN_Type_create_indexed_block);
+    pieces(count, NULL, length, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
+    NEW_TYPE(real_Type_create_indexed_block(count, length, displs, oldtype, newtype));
+}
+
+EXPORTED int MPI_Type_create_hindexed_block(
+    int count, int length, const MPI_Aint displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_create_hindexed_block(count, length, displs, oldtype, newtype);
+    ms_open(FN_Type_create_hindexed_block);
+    pieces(count, NULL, length, displs, 1, 1, NULL, oldtype);
+    NEW_TYPE(real_Type_create_hindexed_block(count, length, displs, oldtype, newtype));
+}
+
+#define HINDEXED(NAME, CONST)                                                                                  \
+    EXPORTED int MPI_##NAME(                                                                                   \
+        int count, CONST int lengths[], CONST MPI_Aint displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)  \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(count, lengths, displs, oldtype, newtype);                                      \
+        ms_open(FN_##NAME);                                                                                    \
+        pieces(count, lengths, 0, displs, 1, 1, NULL, oldtype);                                                \
+        NEW_TYPE(real_##NAME(count, lengths, displs, oldtype, newtype));                                       \
+    }
+
+#define STRUCT(NAME, CONST)                                                                                    \
+    EXPORTED int MPI_##NAME(int count, CONST int lengths[], CONST MPI_Aint displs[],                           \
+        CONST MPI_Datatype types[], MPI_Datatype *newtype)                                                     \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(count, lengths, displs, types, newtype);                                        \
+        ms_open(FN_##NAME);                                                                                    \
+        pieces(count, lengths, 0, displs, 1, 1, types, MPI_DATATYPE_NULL);                                     \
+        NEW_TYPE(real_##NAME(count, lengths, displs, types, newtype));                                         \
+    }
+
+HVECTOR(Type_create_hvector)
+HINDEXED(Type_create_hindexed, const)
+STRUCT(Type_create_struct, const)
+#ifdef HAS_Type_hvector
+HVECTOR(Type_hvector)
+#endif
+#ifdef HAS_Type_hindexed
+HINDEXED(Type_hindexed, )
+#endif
+#ifdef HAS_Type_struct
+STRUCT(Type_struct, )
+#endif
+
+EXPORTED int MPI_Type_create_subarray(int ndims, const int sizes[], const int subsizes[], const int starts[],
+    int order, MPI_Datatype oldtype, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_create_subarray(ndims, sizes, subsizes, starts, order, oldtype, newtype);
+    ms_open(FN_Type_create_subarray);
+    ms_in(NUMBER, ndims);
+    ms_in_bytes(sizes, sizeof *sizes * (uint64_t)ndims);
+    ms_in_bytes(subsizes, sizeof *subsizes * (uint64_t)ndims);
+    ms_in_bytes(starts, sizeof *starts * (uint64_t)ndims);
+    ms_in_handle(DATATYPE, HANDLE(oldtype));
+    // Row by row. Dimension `at(0)` is the one whose elements are neighbours.
+    int64_t extent = ms_extent(HANDLE(oldtype)), rows = 1;
+#define AT(place) (order == MPI_ORDER_C ? ndims - 1 - (place) : (place))
+    for (int d = 1; d < ndims; d++)
+        rows *= subsizes[AT(d)];
+    for (int64_t row = 0; ndims > 0 && row < rows; row++) {
+        int64_t left = row, stride = 1, offset = starts[AT(0)];
+        for (int d = 1; d < ndims; d++) {
+            stride *= sizes[AT(d - 1)];
+            offset += (starts[AT(d)] + left % subsizes[AT(d)]) * stride;
+            left /= subsizes[AT(d)];
+        }
+        ms_piece(HANDLE(oldtype), (uint64_t)subsizes[AT(0)], offset * extent);
+    }
+#undef AT
+    NEW_TYPE(real_Type_create_subarray(ndims, sizes, subsizes, starts, order, oldtype, newtype));
+}
+
+// MPI_Address and MPI_Get_address are arithmetic; what they give is another number in each run.
+EXPORTED int MPI_Get_address(const void *location, MPI_Aint *address)
+{
+    *address = (MPI_Aint)location;
+    return MPI_SUCCESS;
+}
+#ifdef HAS_Address
+EXPORTED int MPI_Address(void *location, MPI_Aint *address)
+{
+    *address = (MPI_Aint)location;
+    return MPI_SUCCESS;
+}
+#endif
+#ifdef HAS_Aint_add
+#undef MPI_Aint_add
+#undef MPI_Aint_diff
+EXPORTED MPI_Aint MPI_Aint_add(MPI_Aint base, MPI_Aint disp) { return base + disp; }
+EXPORTED MPI_Aint MPI_Aint_diff(MPI_Aint one, MPI_Aint other) { return one - other; }
+#endif
+
+EXPORTED int MPI_Pack(const void *inbuf, int incount, MPI_Datatype datatype, void *outbuf, int outsize,
+    int *position, MPI_Comm comm)
+{
+    if (forwarded())
+        return real_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm);
+    ms_open(FN_Pack);
+    in_data(inbuf, incount, datatype);
+    int before = *position, result = MPI_SUCCESS;
+    ms_in(NUMBER, before);
+    REAL(real_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm));
+    if (result == MPI_SUCCESS) {
+        OUT(position);
+        ms_out((char *)outbuf + before, (uint64_t)(*position - before));
+    }
+    close_call();
+    return result;
+}
+
+// ---- beginning and end
+
+static void describe_world(void)
+{
+    if (mode != MODE_RECORD)
+        return;
+    depth++;
+    MPI_Errhandler world = MPI_ERRHANDLER_NULL, self = MPI_ERRHANDLER_NULL;
+    real_Comm_get_errhandler(MPI_COMM_WORLD, &world);
+    real_Comm_get_errhandler(MPI_COMM_SELF, &self);
+    real_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    real_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+#define SIZE_OF(kind, index, object)                                                                           \
+    if (kind == DATATYPE && HANDLE(object) != HANDLE(MPI_DATATYPE_NULL)) {                                      \
+        MPI_Datatype type = (MPI_Datatype)(intptr_t)HANDLE(object);                                            \
+        int bytes = 0;                                                                                         \
+        MPI_Aint lb = 0, extent = 0;                                                                           \
+        if (type != MPI_SHORT_INT && type != MPI_LONG_DOUBLE_INT                                               \
+            && real_Type_size(type, &bytes) == MPI_SUCCESS                                                     \
+            && real_Type_get_extent(type, &lb, &extent) == MPI_SUCCESS)                                        \
+            ms_type(HANDLE(type), extent, bytes);                                                              \
+    }
+    EACH_PREDEFINED(SIZE_OF);
+#undef SIZE_OF
+    // The two predefined pairs with a hole.
+    ms_piece(HANDLE(MPI_SHORT), 1, 0);
+    ms_piece(HANDLE(MPI_INT), 1, 4);
+    ms_type(HANDLE(MPI_SHORT_INT), 8, 0);
+    ms_piece(HANDLE(MPI_LONG_DOUBLE), 1, 0);
+    ms_piece(HANDLE(MPI_INT), 1, sizeof(long double));
+    ms_type(HANDLE(MPI_LONG_DOUBLE_INT), 2 * sizeof(long double), 0);
+#ifdef OPEN_MPI
+#define FORTRAN_OF(kind, index, object)                                                                        \
+    if (kind == COMM) ms_fortran(kind, HANDLE(object), real_Comm_c2f((MPI_Comm)(void *)object));               \
+    if (kind == DATATYPE) ms_fortran(kind, HANDLE(object), real_Type_c2f((MPI_Datatype)(void *)object));        \
+    if (kind == GROUP) ms_fortran(kind, HANDLE(object), real_Group_c2f((MPI_Group)(void *)object));            \
+    if (kind == OP) ms_fortran(kind, HANDLE(object), real_Op_c2f((MPI_Op)(void *)object));                     \
+    if (kind == REQUEST) ms_fortran(kind, HANDLE(object), real_Request_c2f((MPI_Request)(void *)object));       \
+    if (kind == INFO) ms_fortran(kind, HANDLE(object), real_Info_c2f((MPI_Info)(void *)object));               \
+    if (kind == MESSAGE_KIND) ms_fortran(kind, HANDLE(object), real_Message_c2f((MPI_Message)(void *)object)); \
+    if (kind == ERRHANDLER) ms_fortran(kind, HANDLE(object), real_Errhandler_c2f((MPI_Errhandler)(void *)object));
+    EACH_PREDEFINED(FORTRAN_OF);
+#undef FORTRAN_OF
+    ms_fortran_end();
+#endif
+    describe_comm(MPI_COMM_WORLD);
+    describe_comm(MPI_COMM_SELF);
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int rank = 0, size = 0, length = 0;
+    real_Comm_rank(MPI_COMM_WORLD, &rank);
+    real_Comm_size(MPI_COMM_WORLD, &size);
+    real_Get_library_version(library, &length);
+    ms_rank(rank, size, library);
+    real_Comm_set_errhandler(MPI_COMM_WORLD, world);
+    real_Comm_set_errhandler(MPI_COMM_SELF, self);
+    real_Errhandler_free(&world);
+    real_Errhandler_free(&self);
+    depth--;
+}
+
+EXPORTED int MPI_Init(int *argc, char ***argv)
+{
+    if (forwarded())
+        return real_Init(argc, argv);
+    ms_open(FN_Init);
+    int result = MPI_SUCCESS;
+    REAL(real_Init(argc, argv));
+    close_call();
+    if (result == MPI_SUCCESS)
+        describe_world();
+    return result;
+}
+
+EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    if (forwarded())
+        return real_Init_thread(argc, argv, required, provided);
+    ms_open(FN_Init_thread);
+    ms_in(NUMBER, required);
+    int result = MPI_SUCCESS;
+    REAL(real_Init_thread(argc, argv, required, provided));
+    if (result == MPI_SUCCESS)
+        OUT(provided);
+    close_call();
+    if (result == MPI_SUCCESS)
+        describe_world();
+    return result;
+}
+
+EXPORTED int MPI_Finalize(void)
+{
+    if (forwarded())
+        return real_Finalize();
+    ms_open(FN_Finalize);
+    int result = MPI_SUCCESS;
+    REAL(real_Finalize());
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Abort(MPI_Comm comm, int code)
+{
+    if (forwarded())
+        return real_Abort(comm, code);
+    ms_open(FN_Abort);
+    ms_in(NUMBER, code);
+    ms_result(MPI_SUCCESS);
+    close_call();
+    if (!live()) {
+        fflush(NULL);
+        exit(code);
+    }
+    ms_finish();
+    mode = MODE_OFF;
+    return real_Abort(comm, code);
+}
+
+EXPORTED int MPI_Pcontrol(const int level, ...)
+{
+    // Its other arguments cannot be forwarded, and no MPI here uses them.
+    return level == level ? MPI_SUCCESS : MPI_ERR_ARG;
+}
+EXPORTED int PMPI_Pcontrol(const int level, ...) { return level == level ? MPI_SUCCESS : MPI_ERR_ARG; }
+
+static double clock_call(int function, double (*real)(void))
+{
+    ms_open(function);
+    double value = 0;
+    if (live())
+        value = real();
+    OUT(&value);
+    close_call();
+    return value;
+}
+
+EXPORTED double MPI_Wtime(void) { return forwarded() ? real_Wtime() : clock_call(FN_Wtime, real_Wtime); }
+EXPORTED double MPI_Wtick(void) { return forwarded() ? real_Wtick() : clock_call(FN_Wtick, real_Wtick); }
+
+// ---- memory that MPI hands out or keeps
+
+static void *attached;
+
+EXPORTED int MPI_Buffer_attach(void *buffer, int size)
+{
+    if (forwarded())
+        return real_Buffer_attach(buffer, size);
+    ms_open(FN_Buffer_attach);
+    ms_in(NUMBER, size);
+    attached = buffer;
+    int result = MPI_SUCCESS;
+    REAL(real_Buffer_attach(buffer, size));
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Buffer_detach(void *buffer, int *size)
+{
+    if (forwarded())
+        return real_Buffer_detach(buffer, size);
+    ms_open(FN_Buffer_detach);
+    int result = MPI_SUCCESS;
+    REAL(real_Buffer_detach(buffer, size));
+    if (result == MPI_SUCCESS) {
+        OUT(size);
+        if (!live())
+            *(void **)buffer = attached;
+    }
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
+{
+    if (forwarded())
+        return real_Alloc_mem(size, info, base);
+    ms_open(FN_Alloc_mem);
+    ms_in(NUMBER, size);
+    int result = MPI_SUCCESS;
+    REAL(real_Alloc_mem(size, info, base));
+    if (!live() && result == MPI_SUCCESS)
+        *(void **)base = malloc(size > 0 ? (size_t)size : 1);
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Free_mem(void *base)
+{
+    if (forwarded())
+        return real_Free_mem(base);
+    ms_open(FN_Free_mem);
+    int result = MPI_SUCCESS;
+    REAL(real_Free_mem(base));
+    if (!live())
+        free(base);
+    close_call();
+    return result;
+}
+
+// ---- attributes: values are addresses of the program's, so replay keeps them itself
+
+struct attribute {
+    uint64_t comm;
+    int keyval;
+    void *value;
+};
+static struct attribute *attributes;
+static int attributes_used, attributes_room;
+static int predefined_values[64];
+
+static struct attribute *attribute(MPI_Comm comm, int keyval)
+{
+    for (int i = 0; i < attributes_used; i++)
+        if (attributes[i].comm == HANDLE(comm) && attributes[i].keyval == keyval)
+            return &attributes[i];
+    return NULL;
+}
+
+static void keep_attribute(MPI_Comm comm, int keyval, void *value)
+{
+    struct attribute *known = attribute(comm, keyval);
+    if (!known) {
+        if (attributes_used == attributes_room) {
+            attributes_room = 2 * attributes_room + 16;
+            attributes = realloc(attributes, sizeof *attributes * (size_t)attributes_room);
+        }
+        known = &attributes[attributes_used++];
+        *known = (struct attribute){HANDLE(comm), keyval, value};
+    }
+    known->value = value;
+}
+
+#define CREATE_KEYVAL(NAME, COPY, DELETE)                                                                      \
+    EXPORTED int MPI_##NAME(COPY *copy, DELETE *delete, int *keyval, void *extra)                              \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(copy, delete, keyval, extra);                                                   \
+        ms_open(FN_##NAME);                                                                                    \
+        int result = MPI_SUCCESS;                                                                              \
+        REAL(real_##NAME(copy, delete, keyval, extra));                                                        \
+        if (result == MPI_SUCCESS)                                                                             \
+            OUT(keyval);                                                                                       \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+#define FREE_KEYVAL(NAME)                                                                                      \
+    EXPORTED int MPI_##NAME(int *keyval)                                                                       \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(keyval);                                                                        \
+        ms_open(FN_##NAME);                                                                                    \
+        int result = MPI_SUCCESS;                                                                              \
+        REAL(real_##NAME(keyval));                                                                             \
+        OUT(keyval);                                                                                           \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+#define SET_ATTR(NAME)                                                                                         \
+    EXPORTED int MPI_##NAME(MPI_Comm comm, int keyval, void *value)                                            \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(comm, keyval, value);                                                           \
+        ms_open(FN_##NAME);                                                                                    \
+        ms_in_handle(COMM, HANDLE(comm));                                                                      \
+        ms_in(NUMBER, keyval);                                                                                 \
+        int result = MPI_SUCCESS;                                                                              \
+        REAL(real_##NAME(comm, keyval, value));                                                                \
+        keep_attribute(comm, keyval, value);                                                                   \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+#define DELETE_ATTR(NAME)                                                                                      \
+    EXPORTED int MPI_##NAME(MPI_Comm comm, int keyval)                                                         \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(comm, keyval);                                                                  \
+        ms_open(FN_##NAME);                                                                                    \
+        ms_in_handle(COMM, HANDLE(comm));                                                                      \
+        ms_in(NUMBER, keyval);                                                                                 \
+        int result = MPI_SUCCESS;                                                                              \
+        REAL(real_##NAME(comm, keyval));                                                                       \
+        struct attribute *known = attribute(comm, keyval);                                                     \
+        if (known)                                                                                             \
+            *known = attributes[--attributes_used];                                                            \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+// Of MPI's own attributes each is an address of an int.
+#define GET_ATTR(NAME)                                                                                         \
+    EXPORTED int MPI_##NAME(MPI_Comm comm, int keyval, void *value, int *flag)                                 \
+    {                                                                                                          \
+        if (forwarded())                                                                                       \
+            return real_##NAME(comm, keyval, value, flag);                                                     \
+        ms_open(FN_##NAME);                                                                                    \
+        ms_in_handle(COMM, HANDLE(comm));                                                                      \
+        ms_in(NUMBER, keyval);                                                                                 \
+        int result = MPI_SUCCESS;                                                                              \
+        REAL(real_##NAME(comm, keyval, value, flag));                                                          \
+        if (result == MPI_SUCCESS) {                                                                           \
+            struct attribute *known = attribute(comm, keyval);                                                 \
+            OUT(flag);                                                                                         \
+            if (*flag && !known) {                                                                             \
+                int *number = &predefined_values[(unsigned)keyval % 64];                                       \
+                if (live() && is_predefined(keyval))                                                           \
+                    *number = **(int **)value;                                                                 \
+                OUT(number);                                                                                   \
+                if (!live())                                                                                   \
+                    *(void **)value = number;                                                                  \
+            } else if (*flag && !live()) {                                                                     \
+                *(void **)value = known->value;                                                                \
+            }                                                                                                  \
+        }                                                                                                      \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+
+static int is_predefined(int keyval)
+{
+    return keyval == MPI_TAG_UB || keyval == MPI_HOST || keyval == MPI_IO || keyval == MPI_WTIME_IS_GLOBAL
+        || keyval == MPI_UNIVERSE_SIZE || keyval == MPI_LASTUSEDCODE || keyval == MPI_APPNUM;
+}
+
+CREATE_KEYVAL(Comm_create_keyval, MPI_Comm_copy_attr_function, MPI_Comm_delete_attr_function)
+FREE_KEYVAL(Comm_free_keyval)
+SET_ATTR(Comm_set_attr)
+GET_ATTR(Comm_get_attr)
+DELETE_ATTR(Comm_delete_attr)
+#ifdef HAS_Attr_get
+SET_ATTR(Attr_put)
+GET_ATTR(Attr_get)
+DELETE_ATTR(Attr_delete)
+FREE_KEYVAL(Keyval_free)
+#endif
+
+// A duplicate has its parent's attributes. Copy and delete functions of the program are not called at replay.
+static int duplicated(int function, MPI_Comm comm, MPI_Comm *newcomm, int result)
+{
+    (void)function;
+    result = (int)ms_result(result);
+    if (result == MPI_SUCCESS)
+        *newcomm = (MPI_Comm)(intptr_t)ms_out_handle(COMM, HANDLE(*newcomm));
+    close_call();
+    if (result == MPI_SUCCESS) {
+        for (int i = 0, used = attributes_used; i < used; i++)
+            if (attributes[i].comm == HANDLE(comm))
+                keep_attribute(*newcomm, attributes[i].keyval, attributes[i].value);
+        describe_comm(*newcomm);
+    }
+    return result;
+}
+
+EXPORTED int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
+{
+    if (forwarded())
+        return real_Comm_dup(comm, newcomm);
+    ms_open(FN_Comm_dup);
+    ms_in_handle(COMM, HANDLE(comm));
+    int result = MPI_SUCCESS;
+    if (live()) { depth++; result = real_Comm_dup(comm, newcomm); depth--; }
+    return duplicated(FN_Comm_dup, comm, newcomm, result);
+}
+
+EXPORTED int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm)
+{
+    if (forwarded())
+        return real_Comm_dup_with_info(comm, info, newcomm);
+    ms_open(FN_Comm_dup_with_info);
+    ms_in_handle(COMM, HANDLE(comm));
+    int result = MPI_SUCCESS;
+    if (live()) { depth++; result = real_Comm_dup_with_info(comm, info, newcomm); depth--; }
+    return duplicated(FN_Comm_dup_with_info, comm, newcomm, result);
+}
+
+static int comm_gone(int function, MPI_Comm *comm, int (*real)(MPI_Comm *))
+{
+    ms_open(function);
+    ms_in_handle(COMM, HANDLE(*comm));
+    for (int i = attributes_used - 1; i >= 0; i--)
+        if (attributes[i].comm == HANDLE(*comm))
+            attributes[i] = attributes[--attributes_used];
+    int result = MPI_SUCCESS;
+    REAL(real(comm));
+    if (result == MPI_SUCCESS)
+        *comm = (MPI_Comm)(intptr_t)ms_out_handle(COMM, HANDLE(*comm));
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Comm_free(MPI_Comm *comm)
+{
+    return forwarded() ? real_Comm_free(comm) : comm_gone(FN_Comm_free, comm, real_Comm_free);
+}
+
+EXPORTED int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+    return forwarded() ? real_Comm_disconnect(comm) : comm_gone(FN_Comm_disconnect, comm, real_Comm_disconnect);
+}
+
+// ---- copies between C's and Fortran's statuses: the same integers
+
+#define STATUS_COPY(NAME, FROM, TO)                                                                            \
+    EXPORTED int MPI_##NAME(const FROM *from, TO *to)                                                          \
+    {                                                                                                          \
+        if (forwarded() || live())                                                                             \
+            return real_##NAME(from, to);                                                                      \
+        memmove(to, from, sizeof(MPI_Status));                                                                 \
+        return MPI_SUCCESS;                                                                                    \
+    }
+STATUS_COPY(Status_c2f, MPI_Status, MPI_Fint)
+STATUS_COPY(Status_f2c, MPI_Fint, MPI_Status)
+#ifdef HAS_Status_c2f08
+STATUS_COPY(Status_c2f08, MPI_Status, MPI_F08_status)
+STATUS_COPY(Status_f082c, MPI_F08_status, MPI_Status)
+#endif

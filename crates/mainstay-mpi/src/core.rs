@@ -1,0 +1,483 @@
+//! The core of the shim in one process: objects, types, requests, and the log that is written or replayed.
+
+use crate::call::{self, Call};
+use crate::definition::Comm;
+use crate::field::{Field, ObjectKind, Role};
+use crate::objects::{HandleStyle, Objects, Slots, UNKNOWN};
+use crate::recording::Recording;
+use crate::replaying::{Definitions, Halt, Replaying};
+use crate::requests::{Region, Request, Requests};
+use crate::typemap::Typemap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a core does with calls.
+#[derive(Debug)]
+pub enum Side {
+    /// Writes them.
+    Recording(Recording),
+    /// Serves them.
+    Replaying(Replaying, Slots),
+}
+
+/// What both sides know of MPI's objects.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Handles and their numbers.
+    pub objects: Objects,
+    types: HashMap<u64, Arc<Typemap>>,
+    comms: HashMap<u64, Comm>,
+}
+
+impl Definitions for Known {
+    fn define_type(&mut self, id: u64, map: Typemap) {
+        self.types.insert(id, Arc::new(map));
+    }
+
+    fn define_comm(&mut self, comm: Comm) {
+        self.comms.insert(comm.id, comm);
+    }
+
+    fn define_fortran(&mut self, kind: ObjectKind, id: u64, fortran: i32) {
+        if let Some(handle) = self.objects.handle(kind, id) {
+            self.objects.set_fortran(kind, fortran, handle);
+        }
+    }
+}
+
+impl Known {
+    fn map(&self, datatype: u64) -> Option<Arc<Typemap>> {
+        let id = self.objects.number(ObjectKind::Datatype, datatype)?;
+        self.types.get(&id).cloned()
+    }
+
+    /// What is known of a communicator.
+    #[must_use]
+    pub fn comm(&self, handle: u64) -> Option<&Comm> {
+        self.comms.get(&self.objects.number(ObjectKind::Comm, handle)?)
+    }
+}
+
+/// The core. Methods come in the order in which a call uses them; while recording none of them fails.
+#[derive(Debug)]
+pub struct Core {
+    /// What is known.
+    pub known: Known,
+    /// What is done.
+    pub side: Side,
+    requests: Requests,
+    /// Regions of the request that the current call makes.
+    pending: Vec<Region>,
+    source: Option<Region>,
+    /// The current call uses a type that is not known, so that its data cannot be recorded.
+    unknown_type: bool,
+    style: HandleStyle,
+}
+
+/// Data in the program's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    /// Where.
+    pub address: u64,
+    /// How many elements.
+    pub count: u64,
+    /// The handle of their type.
+    pub datatype: u64,
+}
+
+impl Core {
+    /// A core over a log that is open.
+    #[must_use]
+    pub fn new(known: Known, side: Side, style: HandleStyle) -> Self {
+        Self {
+            known,
+            side,
+            requests: Requests::default(),
+            pending: Vec::new(),
+            source: None,
+            unknown_type: false,
+            style,
+        }
+    }
+
+    /// What handles look like.
+    #[must_use]
+    pub fn style(&self) -> HandleStyle {
+        self.style
+    }
+
+    /// A call begins.
+    pub fn open(&mut self, call: &mut Call, name: &str) -> Result<(), Halt> {
+        self.pending.clear();
+        self.source = None;
+        self.unknown_type = false;
+        match &mut self.side {
+            Side::Recording(recording) => {
+                recording.enter(call.function);
+                Ok(())
+            }
+            Side::Replaying(replaying, _) => replaying.open(call, name),
+        }
+    }
+
+    /// A number that goes in.
+    pub fn number(&mut self, call: &mut Call, name: &str, role: Role, value: i64) -> Result<(), Halt> {
+        self.input(call, name, &Field::Input(role, value))
+    }
+
+    /// A handle that goes in.
+    pub fn handle(&mut self, call: &mut Call, name: &str, kind: ObjectKind, handle: u64) -> Result<(), Halt> {
+        let objects = &mut self.known.objects;
+        let id = match &self.side {
+            Side::Recording(_) => objects.number_or_new(kind, handle),
+            Side::Replaying(..) => objects.number(kind, handle).unwrap_or(UNKNOWN),
+        };
+        self.input(call, name, &Field::Handle(kind, id))
+    }
+
+    /// Data that goes in: its length and checksum.
+    ///
+    /// # Safety
+    /// The buffer must be readable.
+    pub unsafe fn data(&mut self, call: &mut Call, name: &str, buffer: Buffer) -> Result<(), Halt> {
+        let Some(map) = self.known.map(buffer.datatype) else {
+            self.unknown_type = true;
+            return Ok(());
+        };
+        // SAFETY: the caller's promise.
+        let (bytes, crc) = unsafe { call::digest(buffer.address, buffer.count, &map) };
+        self.input(call, name, &Field::Data(bytes, crc))
+    }
+
+    /// An array or text that goes in.
+    pub fn bytes(&mut self, call: &mut Call, name: &str, bytes: &[u8]) -> Result<(), Halt> {
+        self.input(call, name, &Field::Bytes(bytes.len() as u64, crc32c::crc32c(bytes)))
+    }
+
+    fn input(&mut self, call: &mut Call, name: &str, field: &Field<'_>) -> Result<(), Halt> {
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(field);
+                Ok(())
+            }
+            Side::Replaying(replaying, _) => replaying.input(call, name, field),
+        }
+    }
+
+    /// What the call returns.
+    pub fn result(&mut self, call: &mut Call, name: &str, value: i64) -> Result<i64, Halt> {
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Result(value));
+                Ok(value)
+            }
+            Side::Replaying(replaying, _) => replaying.output(call, name, "a result", |field| match field {
+                Field::Result(value) => Some(value),
+                _ => None,
+            }),
+        }
+    }
+
+    /// An output parameter; `None` for one that the caller did not want.
+    pub fn output(&mut self, call: &mut Call, name: &str, memory: Option<&mut [u8]>) -> Result<(), Halt> {
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Output(memory.as_deref().unwrap_or_default()));
+                Ok(())
+            }
+            Side::Replaying(replaying, _) => replaying.output(call, name, "an output", |field| {
+                match (field, memory) {
+                    (Field::Output([]), None) => Some(()),
+                    // A text may be shorter than the room for it.
+                    (Field::Output(bytes), Some(memory)) if bytes.len() <= memory.len() => {
+                        memory[..bytes.len()].copy_from_slice(bytes);
+                        Some(())
+                    }
+                    _ => None,
+                }
+            }),
+        }
+    }
+
+    /// An object that comes out: its handle here.
+    pub fn object(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        kind: ObjectKind,
+        handle: u64,
+    ) -> Result<u64, Halt> {
+        let objects = &mut self.known.objects;
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Object(kind, objects.number_or_new(kind, handle)));
+                Ok(handle)
+            }
+            Side::Replaying(replaying, slots) => {
+                let id = replaying.output(call, name, "an object", |field| match field {
+                    Field::Object(of, id) if of == kind => Some(id),
+                    _ => None,
+                })?;
+                Ok(objects.handle(kind, id).unwrap_or_else(|| {
+                    let (handle, fortran) = slots.make();
+                    objects.serve(kind, id, handle);
+                    objects.set_fortran(kind, fortran, handle);
+                    handle
+                }))
+            }
+        }
+    }
+
+    /// Data that came out, at most `limit` bytes.
+    ///
+    /// # Safety
+    /// While recording the buffer must be readable up to `limit`, and stay unchanged until [`Core::close`]; while replaying it
+    /// must be writable.
+    pub unsafe fn received(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        buffer: Buffer,
+        limit: u64,
+    ) -> Result<(), Halt> {
+        let Some(map) = self.known.map(buffer.datatype) else {
+            self.unknown_type = true;
+            return Ok(());
+        };
+        let region = Region { address: buffer.address, count: buffer.count, map };
+        // SAFETY: the caller's promise.
+        unsafe { fill(&mut self.side, call, name, &region, limit) }
+    }
+
+    /// A piece of memory that the request which this call makes will fill.
+    pub fn region(&mut self, buffer: Buffer) {
+        match self.known.map(buffer.datatype) {
+            Some(map) => self.pending.push(Region { address: buffer.address, count: buffer.count, map }),
+            None => self.unknown_type = true,
+        }
+    }
+
+    /// What the persistent request which this call makes will send.
+    pub fn source(&mut self, buffer: Buffer) {
+        match self.known.map(buffer.datatype) {
+            Some(map) => {
+                self.source = Some(Region { address: buffer.address, count: buffer.count, map });
+            }
+            None => self.unknown_type = true,
+        }
+    }
+
+    /// A request that this call makes: its handle here, `None` for the null request.
+    pub fn request(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        handle: Option<u64>,
+        persistent: bool,
+        whole: bool,
+    ) -> Result<Option<u64>, Halt> {
+        let (regions, source) = (std::mem::take(&mut self.pending), self.source.take());
+        let request = Request { regions, source, persistent, whole, active: !persistent };
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Request(handle.is_none()));
+                if let Some(handle) = handle
+                    && (persistent || !request.regions.is_empty())
+                {
+                    self.requests.post(handle, request);
+                }
+                Ok(handle)
+            }
+            Side::Replaying(replaying, slots) => {
+                let null = replaying.output(call, name, "a request", |field| match field {
+                    Field::Request(null) => Some(null),
+                    _ => None,
+                })?;
+                if null {
+                    return Ok(None);
+                }
+                let (handle, fortran) = slots.make();
+                self.known.objects.set_fortran(ObjectKind::Request, fortran, handle);
+                self.requests.post(handle, request);
+                Ok(Some(handle))
+            }
+        }
+    }
+
+    /// A persistent request is started: what it sends goes in.
+    ///
+    /// # Safety
+    /// The buffer of the request must be readable.
+    pub unsafe fn start(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+        let Some(source) = self.requests.start(handle) else {
+            return Ok(());
+        };
+        // SAFETY: the caller's promise.
+        let (bytes, crc) = unsafe { call::digest(source.address, source.count, &source.map) };
+        self.input(call, name, &Field::Data(bytes, crc))
+    }
+
+    /// A request is freed by the program.
+    pub fn forget(&mut self, handle: u64) {
+        if let Side::Replaying(_, slots) = &mut self.side
+            && self.requests.of(handle).is_some()
+        {
+            slots.give_back(handle);
+        }
+        self.requests.forget(handle);
+    }
+
+    /// The request at place `index` of the call's array is done, with a message of `bytes` (all of a collective's regions are
+    /// filled). `null` says whether its handle is null now; so does what is returned.
+    ///
+    /// # Safety
+    /// As for [`Core::received`], for the regions of the request.
+    pub unsafe fn done(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        index: u64,
+        handle: u64,
+        null: bool,
+        bytes: u64,
+    ) -> Result<bool, Halt> {
+        let null = match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Done(index, null));
+                null
+            }
+            Side::Replaying(replaying, slots) => {
+                let null = replaying.output(call, name, "a request that is done", |field| match field {
+                    Field::Done(place, null) if place == index => Some(null),
+                    _ => None,
+                })?;
+                if null && self.requests.of(handle).is_some() {
+                    slots.give_back(handle);
+                }
+                null
+            }
+        };
+        let (regions, whole) = self.requests.done(handle, null);
+        let limit = if whole { u64::MAX } else { bytes };
+        for region in regions {
+            // SAFETY: the caller's promise.
+            unsafe { fill(&mut self.side, call, name, &region, limit)? };
+        }
+        Ok(null)
+    }
+
+    /// A status that comes out, with what it says while recording; the bytes of its message.
+    pub fn status(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        raw: &mut [u8],
+        says: (i64, i64, u64),
+    ) -> Result<u64, Halt> {
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Status(says.0, says.1, says.2, raw));
+                Ok(says.2)
+            }
+            Side::Replaying(replaying, _) => replaying.output(call, name, "a status", |field| match field {
+                Field::Status(_, _, bytes, logged) if logged.len() == raw.len() => {
+                    raw.copy_from_slice(logged);
+                    Some(bytes)
+                }
+                _ => None,
+            }),
+        }
+    }
+
+    /// The call is over.
+    ///
+    /// # Safety
+    /// Data that was handed to [`Core::received`] and [`Core::done`] must still be there.
+    pub unsafe fn close(&mut self, call: &Call) {
+        match &mut self.side {
+            Side::Recording(recording) if self.unknown_type => {
+                recording.write_unhandled(call.function, call.thread);
+            }
+            // SAFETY: the caller's promise.
+            Side::Recording(recording) => unsafe { recording.write(call) },
+            Side::Replaying(replaying, _) => replaying.close(&mut self.known),
+        }
+    }
+
+    /// The extent of a type in bytes, 0 if it is not known.
+    #[must_use]
+    pub fn extent(&self, datatype: u64) -> i64 {
+        self.known.map(datatype).map_or(0, |map| map.extent)
+    }
+
+    /// Adds `blocklength` elements of a type, from `offset` on, to the runs of one that is being made. Whether the type is known.
+    #[must_use]
+    pub fn add_piece(&self, runs: &mut Typemap, datatype: u64, blocklength: u64, offset: i64) -> bool {
+        let Some(map) = self.known.map(datatype) else {
+            return false;
+        };
+        for (at, length) in map.runs(blocklength, u64::MAX) {
+            runs.push(offset.wrapping_add(at), length as u64);
+        }
+        true
+    }
+
+    /// A new type. At replay the runs are those of the program that runs now (a type may hold addresses), the extent is what
+    /// MPI said then.
+    pub fn define_type(&mut self, handle: u64, map: Typemap) {
+        match &mut self.side {
+            Side::Recording(recording) => {
+                let id = self.known.objects.number_or_new(ObjectKind::Datatype, handle);
+                recording.write_type(id, &map);
+                self.known.define_type(id, map);
+            }
+            Side::Replaying(..) => {
+                if let Some(id) = self.known.objects.number(ObjectKind::Datatype, handle) {
+                    let extent = self.extent(handle);
+                    self.known.define_type(id, Typemap { extent, ..map });
+                }
+            }
+        }
+    }
+
+    /// A communicator.
+    pub fn define_comm(&mut self, handle: u64, comm: Comm) {
+        if let Side::Recording(recording) = &mut self.side {
+            let id = self.known.objects.number_or_new(ObjectKind::Comm, handle);
+            let comm = Comm { id, ..comm };
+            recording.write_comm(&comm);
+            self.known.define_comm(comm);
+        }
+    }
+}
+
+/// Puts the data of a region into the log, or the log's into the region.
+///
+/// # Safety
+/// As for [`Core::received`].
+unsafe fn fill(
+    side: &mut Side,
+    call: &mut Call,
+    name: &str,
+    region: &Region,
+    limit: u64,
+) -> Result<(), Halt> {
+    match side {
+        Side::Recording(_) => {
+            // SAFETY: the caller's promise.
+            unsafe { call.put_received(region.address, region.count, &region.map, limit) };
+            Ok(())
+        }
+        Side::Replaying(replaying, _) => {
+            let room = region.map.bytes().saturating_mul(region.count);
+            replaying.output(call, name, "data", |field| match field {
+                Field::Received(data) if data.len() as u64 <= room => {
+                    // SAFETY: the caller's promise.
+                    unsafe { call::scatter(region.address, region.count, &region.map, data) };
+                    Some(())
+                }
+                _ => None,
+            })
+        }
+    }
+}

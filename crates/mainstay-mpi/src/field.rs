@@ -1,0 +1,270 @@
+//! The fields of a recorded call: what went in, to be compared at replay, and what came out, to be served.
+
+use crate::varint::{Bytes, put_bytes, put_signed, put_unsigned};
+use std::fmt;
+
+/// Kinds of MPI objects that a handle may stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ObjectKind {
+    /// `MPI_Comm`.
+    Comm = 1,
+    /// `MPI_Datatype`.
+    Datatype = 2,
+    /// `MPI_Group`.
+    Group = 3,
+    /// `MPI_Op`.
+    Op = 4,
+    /// `MPI_Request`.
+    Request = 5,
+    /// `MPI_Errhandler`.
+    Errhandler = 6,
+    /// `MPI_Info`.
+    Info = 7,
+    /// `MPI_Win`.
+    Win = 8,
+    /// `MPI_File`.
+    File = 9,
+    /// `MPI_Message`.
+    Message = 10,
+}
+
+impl ObjectKind {
+    /// The kind with that number.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Comm,
+            2 => Self::Datatype,
+            3 => Self::Group,
+            4 => Self::Op,
+            5 => Self::Request,
+            6 => Self::Errhandler,
+            7 => Self::Info,
+            8 => Self::Win,
+            9 => Self::File,
+            10 => Self::Message,
+            _ => return None,
+        })
+    }
+}
+
+/// What an input number means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// No particular meaning.
+    Number = 1,
+    /// Destination of a send, or source of a receive.
+    Peer = 2,
+    /// Tag of a message.
+    Tag = 3,
+    /// Number of elements.
+    Count = 4,
+}
+
+/// One field. Numbers below 16 are inputs, which replay compares; the others are results, which it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// 1 to 4: a number by its role.
+    Input(Role, i64),
+    /// 5: an object that was handed in, by its number in the log.
+    Handle(ObjectKind, u64),
+    /// 6: message data that was handed in: bytes and CRC-32C.
+    Data(u64, u32),
+    /// 7: an array or text that was handed in: bytes and CRC-32C.
+    Bytes(u64, u32),
+    /// 16: what the call returned.
+    Result(i64),
+    /// 17: an output parameter, as the program's memory has it. Empty for one that the caller did not want.
+    Output(&'a [u8]),
+    /// 18: an object that came out.
+    Object(ObjectKind, u64),
+    /// 19: message data that came out.
+    Received(&'a [u8]),
+    /// 20: a status: source, tag, bytes, and the `MPI_Status` itself.
+    Status(i64, i64, u64, &'a [u8]),
+    /// 21: a request was made; whether it is the null request.
+    Request(bool),
+    /// 22: the request at this place of the array is done; whether it is null now.
+    Done(u64, bool),
+}
+
+impl<'a> Field<'a> {
+    /// Appends the field.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Input(role, value) => {
+                out.push(role as u8);
+                put_signed(out, value);
+            }
+            Self::Handle(kind, id) => put_object(out, 5, kind, id),
+            Self::Data(length, crc) => put_digest(out, 6, length, crc),
+            Self::Bytes(length, crc) => put_digest(out, 7, length, crc),
+            Self::Result(value) => {
+                out.push(16);
+                put_signed(out, value);
+            }
+            Self::Output(bytes) => {
+                out.push(17);
+                put_bytes(out, bytes);
+            }
+            Self::Object(kind, id) => put_object(out, 18, kind, id),
+            Self::Received(bytes) => {
+                Self::begin_received(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+            Self::Status(source, tag, bytes, raw) => {
+                out.push(20);
+                put_signed(out, source);
+                put_signed(out, tag);
+                put_unsigned(out, bytes);
+                put_bytes(out, raw);
+            }
+            Self::Request(null) => out.extend_from_slice(&[21, u8::from(null)]),
+            Self::Done(index, null) => {
+                out.push(22);
+                put_unsigned(out, index);
+                out.push(u8::from(null));
+            }
+        }
+    }
+
+    /// Appends all of a `Received` but its bytes, which the caller lets follow.
+    pub fn begin_received(out: &mut Vec<u8>, length: u64) {
+        out.push(19);
+        put_unsigned(out, length);
+    }
+
+    /// Reads the next field; `None` if the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &mut Bytes<'a>) -> Option<Self> {
+        Some(match bytes.byte()? {
+            1 => Self::Input(Role::Number, bytes.signed()?),
+            2 => Self::Input(Role::Peer, bytes.signed()?),
+            3 => Self::Input(Role::Tag, bytes.signed()?),
+            4 => Self::Input(Role::Count, bytes.signed()?),
+            5 => Self::Handle(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
+            6 => Self::Data(bytes.unsigned()?, crc(bytes)?),
+            7 => Self::Bytes(bytes.unsigned()?, crc(bytes)?),
+            16 => Self::Result(bytes.signed()?),
+            17 => Self::Output(bytes.counted()?),
+            18 => Self::Object(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
+            19 => Self::Received(bytes.counted()?),
+            20 => Self::Status(bytes.signed()?, bytes.signed()?, bytes.unsigned()?, bytes.counted()?),
+            21 => Self::Request(flag(bytes)?),
+            22 => Self::Done(bytes.unsigned()?, flag(bytes)?),
+            _ => return None,
+        })
+    }
+}
+
+/// The fields of a call, until the bytes end or are none.
+pub fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
+    let mut bytes = Bytes::new(body);
+    std::iter::from_fn(move || Field::decode(&mut bytes))
+}
+
+fn put_object(out: &mut Vec<u8>, number: u8, kind: ObjectKind, id: u64) {
+    out.extend_from_slice(&[number, kind as u8]);
+    put_unsigned(out, id);
+}
+
+fn put_digest(out: &mut Vec<u8>, number: u8, length: u64, crc: u32) {
+    out.push(number);
+    put_unsigned(out, length);
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
+fn crc(bytes: &mut Bytes<'_>) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.take(4)?.try_into().ok()?))
+}
+
+fn flag(bytes: &mut Bytes<'_>) -> Option<bool> {
+    match bytes.byte()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(Role::Number, value) => write!(out, "argument {value}"),
+            Self::Input(Role::Peer, value) => write!(out, "peer {value}"),
+            Self::Input(Role::Tag, value) => write!(out, "tag {value}"),
+            Self::Input(Role::Count, value) => write!(out, "count {value}"),
+            Self::Handle(kind, id) => write!(out, "{kind} {id}"),
+            Self::Data(length, crc) => write!(out, "data of {length} bytes, CRC {crc:08x}"),
+            Self::Bytes(length, crc) => write!(out, "array of {length} bytes, CRC {crc:08x}"),
+            Self::Result(value) => write!(out, "result {value}"),
+            Self::Output(bytes) => write!(out, "output of {} bytes", bytes.len()),
+            Self::Object(kind, id) => write!(out, "new {kind} {id}"),
+            Self::Received(bytes) => write!(out, "received {} bytes", bytes.len()),
+            Self::Status(source, tag, bytes, _) => {
+                write!(out, "status: source {source}, tag {tag}, {bytes} bytes")
+            }
+            Self::Request(null) => write!(out, "new {}request", if *null { "null " } else { "" }),
+            Self::Done(index, _) => write!(out, "request {index} done"),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Comm => "communicator",
+            Self::Datatype => "datatype",
+            Self::Group => "group",
+            Self::Op => "operation",
+            Self::Request => "request",
+            Self::Errhandler => "error handler",
+            Self::Info => "info",
+            Self::Win => "window",
+            Self::File => "file",
+            Self::Message => "message",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_field_is_read_back_and_none_of_it_cut() {
+        let all = [
+            Field::Input(Role::Peer, -2),
+            Field::Input(Role::Tag, 7),
+            Field::Input(Role::Count, i64::MAX),
+            Field::Input(Role::Number, i64::MIN),
+            Field::Handle(ObjectKind::Comm, 300),
+            Field::Data(1 << 40, 0x0102_0304),
+            Field::Bytes(3, u32::MAX),
+            Field::Result(-1),
+            Field::Output(b"abc"),
+            Field::Object(ObjectKind::Message, 1),
+            Field::Received(b"payload"),
+            Field::Status(3, -1, 77, b"raw"),
+            Field::Request(true),
+            Field::Done(130, false),
+        ];
+        let mut body = Vec::new();
+        for field in &all {
+            field.encode(&mut body);
+        }
+        assert_eq!(fields(&body).collect::<Vec<_>>(), all);
+        for length in 0..body.len() {
+            assert!(fields(&body[..length]).count() < all.len(), "cut at {length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_fields_or_end(body: Vec<u8>) {
+            prop_assert!(fields(&body).count() <= body.len());
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! What the shim calls: the core behind functions of C. Declared for C in `shim/core.h`.
+//!
+//! One core to a process, one call at a time to a thread. The lock is taken for each step and never across the real call.
+
+pub mod definitions;
+
+use crate::call::Call;
+use crate::core::{Buffer, Core, Known, Side};
+use crate::field::{ObjectKind, Role};
+use crate::format::Kind;
+use crate::objects::{HandleStyle, Slots};
+use crate::reader::Reader;
+use crate::recording::Recording;
+use crate::replaying::{Halt, Replaying};
+use crate::settings::{self, Settings};
+use crate::typemap::Typemap;
+use crate::verdict::Verdict;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
+pub const INTERFACE: c_int = 1;
+
+/// Calls are forwarded and nothing else.
+const MODE_OFF: c_int = 0;
+/// Calls are forwarded and recorded.
+const MODE_RECORD: c_int = 1;
+/// Calls are served.
+const MODE_REPLAY: c_int = 2;
+
+/// Exit code of a program whose replay goes no further.
+pub const HALTED: c_int = 86;
+
+static STATE: Mutex<State> = Mutex::new(State::new());
+static THREADS: AtomicU16 = AtomicU16::new(0);
+
+thread_local! {
+    static CALL: RefCell<Call> = RefCell::new(Call::default());
+    static THREAD: Cell<Option<u16>> = const { Cell::new(None) };
+}
+
+struct State {
+    names: Vec<String>,
+    predefined: Vec<(ObjectKind, u64, u64)>,
+    core: Option<Core>,
+    verdict: Option<Verdict>,
+    until: Option<u64>,
+    map: Typemap,
+    unknown_piece: bool,
+    fortran: Vec<(ObjectKind, u64, i32)>,
+    stop: Option<extern "C" fn(*const c_char)>,
+    /// Whether the log could not be begun, and why: said at the end.
+    refused: Option<String>,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            names: Vec::new(),
+            predefined: Vec::new(),
+            core: None,
+            verdict: None,
+            until: None,
+            map: Typemap { extent: 0, runs: Vec::new() },
+            unknown_piece: false,
+            fortran: Vec::new(),
+            stop: None,
+            refused: None,
+        }
+    }
+
+    /// A replay goes no further: says so, lets a debugger look, and ends the process.
+    fn halt(&mut self, halt: &Halt) -> ! {
+        let text = format!("mainstay mpi replay: {halt}");
+        if let Some(verdict) = &mut self.verdict {
+            verdict.put(halt.word(), &halt.to_string());
+        }
+        eprintln!("{text}");
+        self.stop_at(&text);
+        // SAFETY: what the program printed so far should be seen; no other thread of ours holds a stream.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(HALTED);
+        }
+    }
+
+    fn stop_at(&self, text: &str) {
+        if let Some(stop) = self.stop {
+            let text: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+            stop(text.as_ptr().cast());
+        }
+    }
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One step of the thread's current call. Nothing where there is no core.
+fn step<T>(nothing: T, step: impl FnOnce(&mut Core, &mut Call, &str) -> Result<T, Halt>) -> T {
+    let mut state = state();
+    let State { core: Some(core), names, .. } = &mut *state else {
+        return nothing;
+    };
+    let done = CALL.with_borrow_mut(|call| {
+        let name = names.get(usize::from(call.function)).map_or("", |name| name);
+        step(core, call, name)
+    });
+    match done {
+        Ok(done) => done,
+        Err(halt) => state.halt(&halt),
+    }
+}
+
+fn kind_of(kind: c_int) -> ObjectKind {
+    u8::try_from(kind).ok().and_then(ObjectKind::from_byte).expect("the shim knows the kinds")
+}
+
+/// The version of these functions.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_interface() -> c_int {
+    INTERFACE
+}
+
+/// The name of function `number`; numbers come in order from 0.
+///
+/// # Safety
+/// `name` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_name(name: *const c_char) {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) };
+    state().names.push(name.to_string_lossy().into_owned());
+}
+
+/// A predefined object at place `index` of the shim's list.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_predefined(kind: c_int, index: u64, handle: u64) {
+    state().predefined.push((kind_of(kind), index, handle));
+}
+
+/// Begins what the environment asks for. Returns the mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_char)) -> c_int {
+    let mut state = state();
+    state.stop = Some(stop);
+    let style = if pointer_handles == 0 { HandleStyle::Integer } else { HandleStyle::Pointer };
+    let mut known = Known::default();
+    for (kind, index, handle) in &state.predefined {
+        known.objects.predefine(*kind, *index, *handle);
+    }
+    match settings::from_environment() {
+        Settings::Off => MODE_OFF,
+        Settings::Record { directory, header } => {
+            let name = format!("starting-{}", std::process::id());
+            match Recording::create(&directory, &name, header) {
+                Ok(mut recording) => {
+                    let start = settings::start_values();
+                    recording.write_texts(Kind::Start, start.iter().map(String::as_str));
+                    recording.write_texts(Kind::Names, state.names.iter().map(String::as_str));
+                    state.core = Some(Core::new(known, Side::Recording(recording), style));
+                    MODE_RECORD
+                }
+                Err(error) => {
+                    state.refused = Some(format!("{error}: {}", error.source));
+                    MODE_OFF
+                }
+            }
+        }
+        Settings::Replay { log, ring, verdict, until, tolerate_send_diff } => {
+            state.verdict = Verdict::open(&verdict).ok();
+            state.until = until;
+            let reader = match Reader::open(&log, &ring) {
+                Ok(reader) => reader,
+                Err(error) => {
+                    state.halt(&Halt::Unsupported { call: 0, what: error.to_string() });
+                }
+            };
+            let Some(slots) = Slots::new(style) else {
+                let what = "no address space for handles".to_owned();
+                state.halt(&Halt::Unsupported { call: 0, what });
+            };
+            let replaying = Replaying::new(reader, tolerate_send_diff, &mut known);
+            state.core = Some(Core::new(known, Side::Replaying(replaying, slots), style));
+            MODE_REPLAY
+        }
+    }
+}
+
+/// The rank is known: the log gets its name.
+///
+/// # Safety
+/// `library` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_rank(rank: c_int, size: c_int, library: *const c_char) {
+    // SAFETY: the caller's promise.
+    let library = unsafe { CStr::from_ptr(library) }.to_string_lossy().into_owned();
+    if let Some(Core { side: Side::Recording(recording), .. }) = &mut state().core {
+        recording.rename(&settings::rank_name(i64::from(rank)));
+        let (rank, size) = (rank.to_string(), size.to_string());
+        let values = ["rank", &rank, "size", &size, "library", &library];
+        recording.write_texts(Kind::Start, values.into_iter());
+    }
+}
+
+/// A call begins. Every function below up to [`ms_close`] belongs to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_open(function: c_int) {
+    let thread = THREAD.get().unwrap_or_else(|| {
+        let thread = THREADS.fetch_add(1, Ordering::Relaxed);
+        THREAD.set(Some(thread));
+        thread
+    });
+    let function = u16::try_from(function).expect("functions are few");
+    CALL.with_borrow_mut(|call| call.begin(function, thread));
+    step((), |core, call, name| core.open(call, name));
+    let mut state = state();
+    let State { core: Some(Core { side: Side::Replaying(replaying, _), .. }), .. } = &*state else {
+        return;
+    };
+    let calls = replaying.calls();
+    if let Some(verdict) = &mut state.verdict {
+        verdict.advance(calls);
+    }
+    if state.until == Some(calls) {
+        let name = state.names.get(usize::from(function)).cloned().unwrap_or_default();
+        let text = format!("call {calls}, {name}: stopped there as asked");
+        if let Some(verdict) = &mut state.verdict {
+            verdict.put("until", &text);
+        }
+        eprintln!("mainstay mpi replay: {text}");
+        let stay = settings::under_debugger();
+        state.stop_at(&text);
+        if !stay {
+            // SAFETY: as in `halt`.
+            unsafe {
+                libc::fflush(std::ptr::null_mut());
+                libc::_exit(HALTED);
+            }
+        }
+    }
+}
+
+/// A number goes in: 1 number, 2 peer, 3 tag, 4 count.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_in(role: c_int, value: i64) {
+    let role = match role {
+        2 => Role::Peer,
+        3 => Role::Tag,
+        4 => Role::Count,
+        _ => Role::Number,
+    };
+    step((), |core, call, name| core.number(call, name, role, value));
+}
+
+/// A handle goes in.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_in_handle(kind: c_int, handle: u64) {
+    step((), |core, call, name| core.handle(call, name, kind_of(kind), handle));
+}
+
+/// Message data goes in.
+///
+/// # Safety
+/// The buffer is readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_in_data(address: *const c_void, count: i64, datatype: u64) {
+    let buffer = buffer(address, count, datatype);
+    // SAFETY: the caller's promise.
+    step((), |core, call, name| unsafe { core.data(call, name, buffer) });
+}
+
+/// An array or text goes in; a null pointer is an empty one.
+///
+/// # Safety
+/// `length` bytes are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_in_bytes(address: *const c_void, length: u64) {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { memory(address.cast_mut(), length) }.unwrap_or_default();
+    step((), |core, call, name| core.bytes(call, name, bytes));
+}
+
+/// What the call returns; at replay, what it returned.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_result(value: i64) -> i64 {
+    step(value, |core, call, name| core.result(call, name, value))
+}
+
+/// An output parameter; a null pointer for one that is not wanted.
+///
+/// # Safety
+/// `length` bytes are readable and, at replay, writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_out(address: *mut c_void, length: u64) {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { memory(address, length) };
+    step((), |core, call, name| core.output(call, name, memory));
+}
+
+/// An object comes out: its handle, which is another one at replay.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_out_handle(kind: c_int, handle: u64) -> u64 {
+    step(handle, |core, call, name| core.object(call, name, kind_of(kind), handle))
+}
+
+/// Message data comes out.
+///
+/// # Safety
+/// As for [`Core::received`], until [`ms_close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
+    let buffer = buffer(address, count, datatype);
+    // SAFETY: the caller's promise.
+    step((), |core, call, name| unsafe { core.received(call, name, buffer, limit) });
+}
+
+/// Memory that the request which this call makes will fill.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_region(address: *mut c_void, count: i64, datatype: u64) {
+    let buffer = buffer(address, count, datatype);
+    step((), |core, _, _| {
+        core.region(buffer);
+        Ok(())
+    });
+}
+
+/// What the persistent request which this call makes will send.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_source(address: *const c_void, count: i64, datatype: u64) {
+    let buffer = buffer(address, count, datatype);
+    step((), |core, _, _| {
+        core.source(buffer);
+        Ok(())
+    });
+}
+
+/// The call makes a request; returns its handle, or sets `*null`. `what`: 1 persistent, 2 fills its regions to their ends.
+///
+/// # Safety
+/// `null` is readable and writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_request(handle: u64, null: *mut c_int, what: c_int) -> u64 {
+    // SAFETY: the caller's promise.
+    let null = unsafe { &mut *null };
+    let given = (*null == 0).then_some(handle);
+    let (persistent, whole) = (what & 1 != 0, what & 2 != 0);
+    let made = step(given, |core, call, name| core.request(call, name, given, persistent, whole));
+    *null = c_int::from(made.is_none());
+    made.unwrap_or(handle)
+}
+
+/// A persistent request is started.
+///
+/// # Safety
+/// The buffer of a send is readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_start(handle: u64) {
+    // SAFETY: the caller's promise.
+    step((), |core, call, name| unsafe { core.start(call, name, handle) });
+}
+
+/// A request is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_forget(handle: u64) {
+    step((), |core, _, _| {
+        core.forget(handle);
+        Ok(())
+    });
+}
+
+/// A request is done; whether its handle is null now.
+///
+/// # Safety
+/// As for [`Core::done`], until [`ms_close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_done(index: u64, handle: u64, null: c_int, bytes: u64) -> c_int {
+    let null = null != 0;
+    // SAFETY: the caller's promise.
+    let done = step(null, |core, call, name| unsafe { core.done(call, name, index, handle, null, bytes) });
+    c_int::from(done)
+}
+
+/// A status comes out; returns the bytes of its message.
+///
+/// # Safety
+/// `length` bytes are readable and writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_status(raw: *mut c_void, length: u64, source: i64, tag: i64, bytes: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let raw = unsafe { memory(raw, length) }.unwrap_or_default();
+    step(bytes, |core, call, name| core.status(call, name, raw, (source, tag, bytes)))
+}
+
+/// The call is a poll that found nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_miss() {
+    CALL.with_borrow_mut(|call| call.miss = true);
+}
+
+/// The call is over. Returns the mode for the next.
+///
+/// # Safety
+/// As for [`Core::close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_close() -> c_int {
+    step(MODE_OFF, |core, call, _| {
+        // SAFETY: the caller's promise.
+        unsafe { core.close(call) };
+        Ok(match &core.side {
+            Side::Recording(recording) if recording.stopped() => MODE_OFF,
+            Side::Recording(_) => MODE_RECORD,
+            Side::Replaying(..) => MODE_REPLAY,
+        })
+    })
+}
+
+/// A call that is forwarded and not recorded.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_unhandled(function: c_int) {
+    let function = u16::try_from(function).expect("functions are few");
+    let mut state = state();
+    let state = &mut *state;
+    match &mut state.core {
+        Some(Core { side: Side::Recording(recording), .. }) => {
+            recording.write_unhandled(function, THREAD.get().unwrap_or(0));
+        }
+        Some(Core { side: Side::Replaying(replaying, _), .. }) => {
+            let what = state.names.get(usize::from(function)).map_or("", |name| name);
+            let what = format!("{what} is not replayed yet");
+            let halt = Halt::Unsupported { call: replaying.calls() + 1, what };
+            state.halt(&halt);
+        }
+        None => {}
+    }
+}
+
+/// The process ends. Says on standard error what the user must know.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_finish() {
+    let mut state = state();
+    if let Some(refused) = state.refused.take() {
+        eprintln!("mainstay mpi record: nothing of this rank was recorded: {refused}");
+    }
+    match state.core.take() {
+        Some(Core { side: Side::Recording(mut recording), .. }) => {
+            let ended = recording.finish();
+            if let Some(errno) = ended.stopped {
+                eprintln!(
+                    "mainstay mpi record: the log of this rank ends after {} calls: {}",
+                    ended.calls,
+                    std::io::Error::from_raw_os_error(errno)
+                );
+            }
+        }
+        Some(Core { side: Side::Replaying(replaying, _), .. }) => {
+            let (word, text) = match replaying.finish() {
+                Ok(()) => ("complete", format!("{} calls", replaying.calls())),
+                Err(halt) => {
+                    eprintln!("mainstay mpi replay: {halt}");
+                    (halt.word(), halt.to_string())
+                }
+            };
+            let text = match replaying.differences() {
+                0 => text,
+                differences => format!("{text}; {differences} sends differed and were let pass"),
+            };
+            if let Some(verdict) = &mut state.verdict {
+                verdict.put(word, &text);
+            }
+        }
+        None => {}
+    }
+}
+
+/// After a fork: the child records nothing, and leaves the log to its parent.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_forget_all() {
+    // The lock may be held by a thread that the child does not have; then the core is left alone.
+    if let Ok(mut state) = STATE.try_lock() {
+        std::mem::forget(state.core.take());
+    }
+}
+
+fn buffer(address: *const c_void, count: i64, datatype: u64) -> Buffer {
+    Buffer { address: address as u64, count: u64::try_from(count).unwrap_or(0), datatype }
+}
+
+/// # Safety
+/// `length` bytes are readable and writable at `address`, unless it is null.
+unsafe fn memory<'a>(address: *mut c_void, length: u64) -> Option<&'a mut [u8]> {
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: the caller's promise.
+    (!address.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(address.cast(), length) })
+}

@@ -1,0 +1,400 @@
+//! The pages of a rank's log: copied into a ring in a shared mapping, written to the file behind the program's back.
+//!
+//! This is the seed's scheme: a call is copied into the current page; a full page is written by another thread while the
+//! next one fills; the program waits only when no page is free, and that *stall* is measured. The ring is a shared mapping, so
+//! that its pages outlive a killed process. A write that fails stops the recording, never the program.
+
+use crate::format::{
+    self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, Kind, LOG_MAGIC,
+    PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
+};
+use memmap2::MmapRaw;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// The log of a rank could not be made. Nothing is recorded; what was made of it is removed.
+#[derive(Debug, thiserror::Error)]
+#[error("the log {} cannot be made", path.display())]
+pub struct CreateError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Figures of one log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Pages that were filled.
+    pub pages_filled: u64,
+    /// Times that no page was free.
+    pub pages_awaited: u64,
+    /// How long the program waited for a free page, all in all, in nanoseconds.
+    pub stall_ns: u64,
+}
+
+/// The pages of one rank, open for appending.
+#[derive(Debug)]
+pub struct Pages {
+    header: FileHeader,
+    ring_path: PathBuf,
+    map: Arc<MmapRaw>,
+    /// Number of the page that is being filled, and how far, in bytes.
+    page: u64,
+    offset: usize,
+    /// Where the last record begins, if it is in this page and may still count up: see [`Pages::count_up`].
+    last: Option<usize>,
+    shared: Arc<Shared>,
+    orders: Option<Sender<u64>>,
+    writer: Option<JoinHandle<()>>,
+    figures: Figures,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    log: File,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pages whose write is complete: all below this number.
+    written: u64,
+    failed: Option<i32>,
+}
+
+/// What a record says about itself besides its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the function, 0 where there is none.
+    pub function: u16,
+    /// Number of the calling thread.
+    pub thread: u16,
+    /// Number of the call that begins the next page, should one begin within this record.
+    pub call: u64,
+}
+
+impl Pages {
+    /// Makes the log at `path` with its ring at `ring_path`.
+    ///
+    /// # Errors
+    /// [`CreateError`] when a file cannot be made at its full length; nothing is left behind.
+    pub fn create(path: &Path, ring_path: &Path, header: FileHeader) -> Result<Self, CreateError> {
+        let failed = |at: &Path| {
+            let at = at.to_owned();
+            move |source| {
+                let _ = std::fs::remove_file(path);
+                let _ = std::fs::remove_file(ring_path);
+                CreateError { path: at, source }
+            }
+        };
+        let log = create_new(path).map_err(failed(path))?;
+        log.write_all_at(&header.encode(LOG_MAGIC), 0).map_err(failed(path))?;
+        let ring_bytes = FILE_HEADER_BYTES + header.pages as usize * header.page_bytes as usize;
+        let ring = create_new(ring_path).map_err(failed(ring_path))?;
+        // Allocated, not only as long: a store into a hole of a full disk would kill the program.
+        allocate(&ring, ring_bytes as u64).map_err(failed(ring_path))?;
+        ring.write_all_at(&header.encode(RING_MAGIC), 0).map_err(failed(ring_path))?;
+        let map = MmapRaw::map_raw(&ring).map_err(failed(ring_path))?;
+        let map = Arc::new(map);
+
+        let shared = Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new(), log });
+        let (orders, queue) = channel();
+        let writer = std::thread::Builder::new()
+            .name("mainstay-mpi".to_owned())
+            .spawn({
+                let (shared, map) = (Arc::clone(&shared), Arc::clone(&map));
+                move || write_pages(&shared, &map, header, &queue)
+            })
+            .map_err(failed(path))?;
+        let mut pages = Self {
+            header,
+            ring_path: ring_path.to_owned(),
+            map,
+            page: 0,
+            offset: 0,
+            last: None,
+            shared,
+            orders: Some(orders),
+            writer: Some(writer),
+            figures: Figures::default(),
+        };
+        pages.begin_page(1).expect("nothing was written yet, so nothing has failed");
+        Ok(pages)
+    }
+
+    /// Appends a record whose body is `parts` one after the other. It is in the log when this returns.
+    ///
+    /// # Errors
+    /// The system's number of the error that an earlier page's write failed with. Nothing more can be appended; what the
+    /// ring holds stays.
+    pub fn append(&mut self, head: Head, parts: &[&[u8]]) -> Result<(), i32> {
+        let mut left: usize = parts.iter().map(|part| part.len()).sum();
+        let mut source = Parts { parts, at: 0 };
+        let mut continued = 0;
+        loop {
+            let room = self.room(head.call)?;
+            let body = left.min(room);
+            left -= body;
+            let more = if left > 0 { FLAG_MORE } else { 0 };
+            let header = RecordHeader {
+                kind: head.kind,
+                flags: more | continued,
+                function: head.function,
+                thread: head.thread,
+                body_bytes: u32::try_from(body).expect("a page is below 4 GiB"),
+            };
+            self.put(&header, |target| source.copy_to(target));
+            if left == 0 {
+                return Ok(());
+            }
+            continued = FLAG_CONTINUED;
+        }
+    }
+
+    /// Adds one to the number that the last record's body begins with, if that record is still in the current page.
+    /// Whether it was; if not, the caller appends a new one.
+    pub fn count_up(&mut self) -> bool {
+        let Some(at) = self.last else {
+            return false;
+        };
+        let (seed, span) = (self.header.seed(self.page), self.offset - at);
+        let record = &mut self.current()[at..at + span];
+        let count = record[RECORD_HEADER_BYTES..][..8].try_into().expect("a run begins with its number");
+        let count = u64::from_le_bytes(count) + 1;
+        record[RECORD_HEADER_BYTES..][..8].copy_from_slice(&count.to_le_bytes());
+        let body = u32::from_le_bytes(record[4..8].try_into().expect("four bytes")) as usize;
+        let crc = crc32c::crc32c_append(seed, &record[4..RECORD_HEADER_BYTES + body]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        true
+    }
+
+    /// Says which call the rank is about to enter. Found again after a kill.
+    pub fn enter(&mut self, function: u16, call: u64) {
+        self.put_cell(ENTERED_OFFSET, u64::from(function), call);
+    }
+
+    /// Says that the files have other names now.
+    pub fn renamed(&mut self, ring_path: &Path) {
+        ring_path.clone_into(&mut self.ring_path);
+    }
+
+    /// Says in the ring that nothing follows after `call` calls, and why: the system's number of an error.
+    pub fn mark_stopped(&mut self, errno: i32, call: u64) {
+        self.put_cell(STOPPED_OFFSET, u64::from(errno.unsigned_abs()), call);
+    }
+
+    /// Figures so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    /// Writes what is in the ring and removes the ring. After a failure of a write the ring stays: it holds the end.
+    ///
+    /// # Errors
+    /// The system's number of the error that a write failed with.
+    pub fn finish(mut self) -> Result<(), i32> {
+        let (page, offset) = (self.page, self.offset);
+        self.wait_written(page);
+        let mut failed = self.state().failed;
+        if failed.is_none() {
+            let at = self.header.log_offset(page);
+            let bytes = &self.current()[..offset];
+            let bytes = bytes.to_vec();
+            failed = self.shared.log.write_all_at(&bytes, at).err().map(|error| errno_of(&error));
+        }
+        self.stop_writer();
+        match failed {
+            None => {
+                let _ = std::fs::remove_file(&self.ring_path);
+                Ok(())
+            }
+            Some(errno) => Err(errno),
+        }
+    }
+
+    /// Bytes of body that fit into the current page, after a new page if there is no sensible room in this one.
+    fn room(&mut self, call: u64) -> Result<usize, i32> {
+        let page_bytes = self.header.page_bytes as usize;
+        // A record is cut rather than leave room, but not into crumbs.
+        if page_bytes - self.offset < RECORD_HEADER_BYTES + 64 {
+            self.end_page();
+            self.begin_page(call)?;
+        }
+        Ok((page_bytes - self.offset - RECORD_HEADER_BYTES) & !7)
+    }
+
+    fn put(&mut self, header: &RecordHeader, copy_to: impl FnOnce(&mut [u8])) {
+        let seed = self.header.seed(self.page);
+        let (at, body) = (self.offset, header.body_bytes as usize);
+        let record = &mut self.current()[at..at + header.span()];
+        let mut head = header.encode();
+        copy_to(&mut record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body]);
+        let crc = crc32c::crc32c_append(seed, &head[4..]);
+        let crc = crc32c::crc32c_append(crc, &record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body]);
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        // Last: before this the record does not parse.
+        record[..RECORD_HEADER_BYTES].copy_from_slice(&head);
+        self.offset += header.span();
+        self.last =
+            (header.flags == 0 && matches!(header.kind, Kind::Misses | Kind::Unhandled)).then_some(at);
+    }
+
+    fn end_page(&mut self) {
+        if self.offset == self.header.page_bytes as usize && self.state().failed.is_some() {
+            self.page += 1;
+            return;
+        }
+        let left = self.header.page_bytes as usize - self.offset;
+        if left >= RECORD_HEADER_BYTES {
+            let pad = RecordHeader { kind: Kind::Pad, flags: 0, function: 0, thread: 0, body_bytes: 0 };
+            self.put(&pad, |_| {});
+        }
+        self.figures.pages_filled += 1;
+        if let Some(orders) = &self.orders {
+            // The writer ends only after this end of the channel is dropped.
+            orders.send(self.page).expect("the writer lives as long as the pages");
+        }
+        self.page += 1;
+    }
+
+    fn begin_page(&mut self, call: u64) -> Result<(), i32> {
+        // The page that had this slot before must be in the file. Where its write failed, the slot has the only copy.
+        let before = (self.page + 1).saturating_sub(u64::from(self.header.pages));
+        self.wait_written(before);
+        let failed = self.state().failed;
+        if let Some(errno) = failed {
+            self.page -= 1;
+            self.offset = self.header.page_bytes as usize;
+            return Err(errno);
+        }
+        let seed = self.header.seed(self.page);
+        let page = self.page;
+        self.offset = PAGE_HEADER_BYTES;
+        self.last = None;
+        format::encode_page_header(self.current(), seed, page, call);
+        Ok(())
+    }
+
+    fn wait_written(&mut self, count: u64) {
+        let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.written >= count {
+            return;
+        }
+        let begun = Instant::now();
+        while state.written < count {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.figures.pages_awaited += 1;
+        self.figures.stall_ns += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    fn current(&mut self) -> &mut [u8] {
+        let at = self.header.ring_offset(self.page);
+        // SAFETY: the mapping is as long as header and pages; the writer thread reads only pages that were ordered, and a
+        // slot becomes current again only after its write is complete (`wait_written`).
+        unsafe {
+            std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(at), self.header.page_bytes as usize)
+        }
+    }
+
+    fn put_cell(&mut self, at: usize, first: u64, second: u64) {
+        let cell = format::encode_cell(first, second);
+        // SAFETY: the control block is within the mapping, and only this thread of the owner writes to it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(cell.as_ptr(), self.map.as_mut_ptr().add(at), cell.len());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop_writer(&mut self) {
+        self.orders = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.stop_writer();
+    }
+}
+
+/// Writes ordered pages until the other end of the channel is gone. After a failure it takes orders and writes nothing, so
+/// that nobody waits for it.
+fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Receiver<u64>) {
+    for page in queue {
+        let failed_before = shared.state.lock().unwrap_or_else(PoisonError::into_inner).failed;
+        let mut failed = failed_before;
+        if failed.is_none() {
+            // SAFETY: an ordered page is within the mapping, and nobody writes to it until it is called written below.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(
+                    map.as_mut_ptr().add(header.ring_offset(page)).cast_const(),
+                    header.page_bytes as usize,
+                )
+            };
+            failed =
+                shared.log.write_all_at(bytes, header.log_offset(page)).err().map(|error| errno_of(&error));
+        }
+        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.failed = failed;
+        state.written = page + 1;
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+struct Parts<'a> {
+    parts: &'a [&'a [u8]],
+    at: usize,
+}
+
+impl Parts<'_> {
+    fn copy_to(&mut self, mut target: &mut [u8]) {
+        while !target.is_empty() {
+            let part = &self.parts[0][self.at..];
+            let length = part.len().min(target.len());
+            target[..length].copy_from_slice(&part[..length]);
+            target = &mut target[length..];
+            self.at += length;
+            if self.at == self.parts[0].len() {
+                self.parts = &self.parts[1..];
+                self.at = 0;
+            }
+        }
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+}
+
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}

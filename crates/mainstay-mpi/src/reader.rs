@@ -1,0 +1,246 @@
+//! Reading a rank's log, whole or cut off anywhere: from the file, and from the ring where the file has no more.
+
+use crate::format::{
+    self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, HeaderError, Kind,
+    LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_BYTES_MAX, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
+};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A log could not be opened or read. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system refused.
+    #[error("{} cannot be read", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no log, or one of another version.
+    #[error("{} is not a log that can be read", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: HeaderError,
+    },
+}
+
+/// One record, put together from its fragments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the function, where the kind has one.
+    pub function: u16,
+    /// Which thread called.
+    pub thread: u16,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// How a log ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    /// Function and number of the call that was entered last, if the process was cut off: from the ring.
+    pub entered: Option<(u16, u64)>,
+    /// Recording stopped early: the system's number of the error, and how many calls are whole.
+    pub stopped: Option<(i32, u64)>,
+    /// The last record was cut off between two of its fragments: the write that was going on.
+    pub torn: bool,
+}
+
+/// Records in order. Ends at the first that is not whole: nothing behind it is believed.
+#[derive(Debug)]
+pub struct Reader {
+    header: FileHeader,
+    log: Option<File>,
+    /// Contents of the ring, control block first; empty if there is none.
+    ring: Vec<u8>,
+    page_number: u64,
+    page: Vec<u8>,
+    offset: usize,
+    tail: Tail,
+}
+
+impl Reader {
+    /// Opens the log at `path`, with the ring at `ring_path` if there is one.
+    ///
+    /// # Errors
+    /// [`ReadError`] when it cannot be read or is none.
+    pub fn open(path: &Path, ring_path: &Path) -> Result<Self, ReadError> {
+        let io_error = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ReadError::Io { path, source }
+        };
+        let log = File::open(path).map_err(io_error(path))?;
+        let mut bytes = [0; FILE_HEADER_BYTES];
+        let length = read_at_most(&log, &mut bytes, 0).map_err(io_error(path))?;
+        let header = FileHeader::decode(&bytes[..length], LOG_MAGIC)
+            .map_err(|source| ReadError::Header { path: path.to_owned(), source })?;
+        let ring = match std::fs::read(ring_path) {
+            Ok(ring) => ring,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io_error(ring_path)(error)),
+        };
+        // A ring of something else is no part of this log.
+        let ring = if FileHeader::decode(&ring, RING_MAGIC) == Ok(header) { ring } else { Vec::new() };
+        Ok(Self::over(header, Some(log), ring))
+    }
+
+    /// Reads a log that is in memory: for tests and the fuzzer.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when the bytes do not begin like a ring.
+    pub fn over_ring(ring: Vec<u8>) -> Result<Self, HeaderError> {
+        Ok(Self::over(FileHeader::decode(&ring, RING_MAGIC)?, None, ring))
+    }
+
+    fn over(header: FileHeader, log: Option<File>, ring: Vec<u8>) -> Self {
+        let cell = |at: usize| ring.get(at..).and_then(format::decode_cell);
+        let tail = Tail {
+            entered: cell(ENTERED_OFFSET)
+                .map(|(function, call)| (function.to_le_bytes(), call))
+                .map(|(function, call)| (u16::from_le_bytes([function[0], function[1]]), call)),
+            stopped: cell(STOPPED_OFFSET)
+                .map(|(errno, call)| (i32::try_from(errno).unwrap_or(i32::MAX), call)),
+            torn: false,
+        };
+        let mut reader = Self { header, log, ring, page_number: 0, page: Vec::new(), offset: 0, tail };
+        reader.load_page();
+        reader
+    }
+
+    /// The header of the log.
+    #[must_use]
+    pub fn header(&self) -> FileHeader {
+        self.header
+    }
+
+    /// How the log ends; whether it is torn is known after the last record.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// The next record, or `None` at the end.
+    #[must_use]
+    pub fn next_record(&mut self) -> Option<Record> {
+        let mut record: Option<Record> = None;
+        loop {
+            let Some((header, body)) = self.next_fragment() else {
+                self.tail.torn |= record.is_some();
+                return None;
+            };
+            let body = &self.page[body];
+            match &mut record {
+                None if header.flags & FLAG_CONTINUED == 0 => {
+                    record = Some(Record {
+                        kind: header.kind,
+                        function: header.function,
+                        thread: header.thread,
+                        body: body.to_vec(),
+                    });
+                }
+                Some(record)
+                    if header.flags & FLAG_CONTINUED != 0
+                        && header.kind == record.kind
+                        && record.body.len() + body.len() <= RECORD_BYTES_MAX =>
+                {
+                    record.body.extend_from_slice(body);
+                }
+                _ => {
+                    self.tail.torn = true;
+                    self.page.clear();
+                    return None;
+                }
+            }
+            if header.flags & FLAG_MORE == 0 {
+                return record;
+            }
+        }
+    }
+
+    fn next_fragment(&mut self) -> Option<(RecordHeader, std::ops::Range<usize>)> {
+        loop {
+            if self.page.is_empty() {
+                return None;
+            }
+            let seed = self.header.seed(self.page_number);
+            let rest = self.page.get(self.offset..).unwrap_or_default();
+            let full = self.header.page_bytes as usize - self.offset < format::RECORD_HEADER_BYTES;
+            match RecordHeader::read(rest, seed) {
+                Some((header, body)) if header.kind != Kind::Pad => {
+                    let at = self.offset + format::RECORD_HEADER_BYTES;
+                    let body = at..at + body.len();
+                    self.offset += header.span();
+                    return Some((header, body));
+                }
+                Some(_) => {}
+                None if full => {}
+                None => {
+                    self.page.clear();
+                    return None;
+                }
+            }
+            self.page_number += 1;
+            self.load_page();
+        }
+    }
+
+    /// Loads the page from the file, or from the ring if that has more of it.
+    fn load_page(&mut self) {
+        let (header, number) = (self.header, self.page_number);
+        let seed = header.seed(number);
+        let mut from_file = Vec::new();
+        if let Some(log) = &self.log {
+            from_file.resize(header.page_bytes as usize, 0);
+            let length = read_at_most(log, &mut from_file, header.log_offset(number)).unwrap_or(0);
+            from_file.truncate(length);
+        }
+        let ring_at = header.ring_offset(number);
+        let from_ring = self.ring.get(ring_at..).unwrap_or_default();
+        let from_ring = &from_ring[..from_ring.len().min(header.page_bytes as usize)];
+        self.offset = PAGE_HEADER_BYTES;
+        if whole_bytes(from_ring, seed, number) > whole_bytes(&from_file, seed, number) {
+            self.page = from_ring.to_vec();
+        } else if format::decode_page_header(&from_file, seed, number).is_some() {
+            self.page = from_file;
+        } else {
+            self.page = Vec::new();
+        }
+    }
+}
+
+/// How far a page parses, in bytes; 0 if it is not that page.
+fn whole_bytes(page: &[u8], seed: u32, number: u64) -> usize {
+    if format::decode_page_header(page, seed, number).is_none() {
+        return 0;
+    }
+    let mut at = PAGE_HEADER_BYTES;
+    while let Some((header, _)) = page.get(at..).and_then(|rest| RecordHeader::read(rest, seed)) {
+        at += header.span();
+        if header.kind == Kind::Pad {
+            return page.len();
+        }
+    }
+    at
+}
+
+fn read_at_most(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<usize> {
+    let whole = bytes.len();
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at)? {
+            0 => break,
+            length => {
+                bytes = &mut bytes[length..];
+                at += length as u64;
+            }
+        }
+    }
+    Ok(whole - bytes.len())
+}

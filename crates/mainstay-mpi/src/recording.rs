@@ -1,0 +1,173 @@
+//! Recording: calls become records; when a page cannot be written, recording ends and the program goes on.
+
+use crate::call::Call;
+use crate::definition::{self, Comm};
+use crate::field::ObjectKind;
+use crate::format::{FileHeader, Kind};
+use crate::pages::{CreateError, Head, Pages};
+use crate::typemap::Typemap;
+use crate::varint::put_unsigned;
+use std::path::{Path, PathBuf};
+
+/// The log that is being written.
+#[derive(Debug)]
+pub struct Recording {
+    pages: Option<Pages>,
+    log_path: PathBuf,
+    ring_path: PathBuf,
+    /// Calls that are in the log.
+    calls: u64,
+    /// Function and fields of the run of polls that the last record is.
+    run: Option<(Kind, u16, Vec<u8>)>,
+    /// Why recording ended early: the system's number of an error.
+    stopped: Option<i32>,
+    unhandled: u64,
+}
+
+/// How a recording went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Calls in the log.
+    pub calls: u64,
+    /// Calls among them that replay cannot serve.
+    pub unhandled: u64,
+    /// Why it ended early, if it did: the system's number of an error.
+    pub stopped: Option<i32>,
+}
+
+impl Recording {
+    /// Begins a log. Its files have a passing name until the rank is known.
+    ///
+    /// # Errors
+    /// [`CreateError`] when a file cannot be made; nothing is left.
+    pub fn create(directory: &Path, name: &str, header: FileHeader) -> Result<Self, CreateError> {
+        let log_path = directory.join(format!("{name}.log"));
+        let ring_path = directory.join(format!("{name}.ring"));
+        let pages = Some(Pages::create(&log_path, &ring_path, header)?);
+        Ok(Self { pages, log_path, ring_path, calls: 0, run: None, stopped: None, unhandled: 0 })
+    }
+
+    /// Gives the files the name of the rank. Where that fails, the old names stay.
+    pub fn rename(&mut self, name: &str) {
+        let log_path = self.log_path.with_file_name(format!("{name}.log"));
+        let ring_path = self.ring_path.with_file_name(format!("{name}.ring"));
+        if std::fs::rename(&self.log_path, &log_path).is_ok() {
+            self.log_path = log_path;
+        }
+        if std::fs::rename(&self.ring_path, &ring_path).is_ok() {
+            if let Some(pages) = &mut self.pages {
+                pages.renamed(&ring_path);
+            }
+            self.ring_path = ring_path;
+        }
+    }
+
+    /// Says that a call is entered.
+    pub fn enter(&mut self, function: u16) {
+        let call = self.calls + 1;
+        if let Some(pages) = &mut self.pages {
+            pages.enter(function, call);
+        }
+    }
+
+    /// Writes a call.
+    ///
+    /// # Safety
+    /// As for [`Call::parts`], until this returns.
+    pub unsafe fn write(&mut self, call: &Call) {
+        if call.miss {
+            self.count(Kind::Misses, call.function, call.thread, call.fields());
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let parts = unsafe { call.parts() };
+        self.append(Kind::Call, call.function, call.thread, &parts);
+        self.calls += 1;
+    }
+
+    /// Writes that a call was forwarded and not recorded.
+    pub fn write_unhandled(&mut self, function: u16, thread: u16) {
+        self.unhandled += 1;
+        self.count(Kind::Unhandled, function, thread, &[]);
+    }
+
+    /// Writes a flattened type.
+    pub fn write_type(&mut self, id: u64, map: &Typemap) {
+        let mut body = Vec::new();
+        put_unsigned(&mut body, id);
+        map.encode(&mut body);
+        self.append(Kind::Type, 0, 0, &[&body]);
+    }
+
+    /// Writes who is in a communicator.
+    pub fn write_comm(&mut self, comm: &Comm) {
+        let mut body = Vec::new();
+        comm.encode(&mut body);
+        self.append(Kind::Comm, 0, 0, &[&body]);
+    }
+
+    /// Writes Fortran's numbers of predefined objects.
+    pub fn write_fortran(&mut self, entries: &[(ObjectKind, u64, i32)]) {
+        let mut body = Vec::new();
+        definition::encode_fortran(entries, &mut body);
+        self.append(Kind::Fortran, 0, 0, &[&body]);
+    }
+
+    /// Writes texts: the names of functions, or keys and values of the start.
+    pub fn write_texts<'a>(&mut self, kind: Kind, texts: impl ExactSizeIterator<Item = &'a str>) {
+        let mut body = Vec::new();
+        definition::encode_texts(texts, &mut body);
+        self.append(kind, 0, 0, &[&body]);
+    }
+
+    /// Whether recording ended early.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Writes the end and all that is in the ring.
+    pub fn finish(&mut self) -> Ended {
+        if let Some(pages) = &self.pages {
+            let figures = pages.figures();
+            let mut body = Vec::new();
+            for figure in [figures.pages_filled, figures.pages_awaited, figures.stall_ns] {
+                put_unsigned(&mut body, figure);
+            }
+            self.append(Kind::End, 0, 0, &[&body]);
+        }
+        if let Some(mut pages) = self.pages.take() {
+            if let Some(errno) = self.stopped {
+                pages.mark_stopped(errno, self.calls);
+            }
+            if let Err(errno) = pages.finish() {
+                self.stopped.get_or_insert(errno);
+            }
+        }
+        Ended { calls: self.calls, unhandled: self.unhandled, stopped: self.stopped }
+    }
+
+    fn count(&mut self, kind: Kind, function: u16, thread: u16, fields: &[u8]) {
+        let same = self.run.as_ref().is_some_and(|run| run.0 == kind && run.1 == function && run.2 == fields);
+        let counted = same && self.pages.as_mut().is_some_and(Pages::count_up);
+        if !counted {
+            self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields]);
+            self.run = Some((kind, function, fields.to_vec()));
+        }
+        self.calls += 1;
+    }
+
+    fn append(&mut self, kind: Kind, function: u16, thread: u16, parts: &[&[u8]]) {
+        self.run = None;
+        if self.stopped.is_some() {
+            return;
+        }
+        let Some(pages) = &mut self.pages else {
+            return;
+        };
+        if let Err(errno) = pages.append(Head { kind, function, thread, call: self.calls + 1 }, parts) {
+            pages.mark_stopped(errno, self.calls);
+            self.stopped = Some(errno);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests that are on their way: where their results will be found when they are done.
+
+use crate::typemap::Typemap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A piece of the program's memory that a request fills.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Where.
+    pub address: u64,
+    /// How many elements.
+    pub count: u64,
+    /// Of which type, as it was when the request was made.
+    pub map: Arc<Typemap>,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// What it fills; nothing for a send.
+    pub regions: Vec<Region>,
+    /// What it sends each time it is started; only of a persistent send.
+    pub source: Option<Region>,
+    /// Whether it can be started again.
+    pub persistent: bool,
+    /// Whether it fills its regions to their ends, as a collective does, and not as far as a message goes.
+    pub whole: bool,
+    /// Whether it is on its way.
+    pub active: bool,
+}
+
+/// Requests by handle.
+///
+/// While recording only those that fill something or can be started again are kept: Open MPI and MPICH use one handle for
+/// many sends that are already done, and nothing has to be known about those.
+#[derive(Debug, Default)]
+pub struct Requests(HashMap<u64, Request>);
+
+impl Requests {
+    /// Takes note of a request.
+    pub fn post(&mut self, handle: u64, request: Request) {
+        self.0.insert(handle, request);
+    }
+
+    /// A persistent request is started again: what it sends, if it is a send.
+    pub fn start(&mut self, handle: u64) -> Option<Region> {
+        let request = self.0.get_mut(&handle)?;
+        request.active = true;
+        request.source.clone()
+    }
+
+    /// What is known of a request.
+    #[must_use]
+    pub fn of(&self, handle: u64) -> Option<&Request> {
+        self.0.get(&handle)
+    }
+
+    /// A request is done: what it filled, and whether to the end. `null` says that its handle is no more.
+    pub fn done(&mut self, handle: u64, null: bool) -> (Vec<Region>, bool) {
+        let Some(request) = self.0.get_mut(&handle) else {
+            return (Vec::new(), false);
+        };
+        let regions = if request.active { request.regions.clone() } else { Vec::new() };
+        let filled = (regions, request.whole);
+        request.active = false;
+        if null {
+            self.0.remove(&handle);
+        }
+        filled
+    }
+
+    /// A request is freed by the program.
+    pub fn forget(&mut self, handle: u64) {
+        self.0.remove(&handle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive() -> Region {
+        Region { address: 64, count: 1, map: Arc::new(Typemap::contiguous(8)) }
+    }
+
+    #[test]
+    fn a_persistent_request_fills_only_while_it_is_started() {
+        let mut requests = Requests::default();
+        requests.post(5, Request { regions: vec![receive()], persistent: true, ..Request::default() });
+        assert_eq!(requests.done(5, false).0.len(), 0, "a wait for an inactive request");
+        for _ in 0..2 {
+            requests.start(5);
+            assert_eq!(requests.done(5, false).0.len(), 1);
+        }
+        requests.forget(5);
+        assert!(requests.of(5).is_none());
+    }
+
+    #[test]
+    fn a_request_of_one_use_is_gone_when_done_and_an_unknown_one_fills_nothing() {
+        let mut requests = Requests::default();
+        requests.post(5, Request { regions: vec![receive()], active: true, ..Request::default() });
+        assert_eq!(requests.done(5, true).0.len(), 1);
+        assert_eq!(requests.done(5, true).0.len(), 0);
+    }
+}

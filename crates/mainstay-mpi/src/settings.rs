@@ -1,0 +1,139 @@
+//! What the shim is asked for, by variables of the environment that `mainstay mpi` sets.
+
+use crate::format::{FileHeader, LOG_MAGIC};
+use std::path::PathBuf;
+
+/// Folder of the run that is recorded.
+pub const RECORD: &str = "MAINSTAY_MPI_RECORD";
+/// Number of the run, 32 hexadecimal digits.
+pub const RUN: &str = "MAINSTAY_MPI_RUN";
+/// Pages in the ring.
+pub const PAGES: &str = "MAINSTAY_MPI_PAGES";
+/// Bytes of a page.
+pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
+/// The log that is replayed.
+pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
+/// Where the replay says how it went.
+pub const VERDICT: &str = "MAINSTAY_MPI_VERDICT";
+/// Number of the call to stop at.
+pub const UNTIL: &str = "MAINSTAY_MPI_UNTIL";
+/// Set: sends whose data differs are counted and let pass.
+pub const TOLERATE_SEND_DIFF: &str = "MAINSTAY_MPI_TOLERATE_SEND_DIFF";
+/// Set: a debugger looks on.
+pub const DEBUGGER: &str = "MAINSTAY_MPI_DEBUGGER";
+
+/// Pages in the ring unless asked for otherwise.
+pub const PAGES_DEFAULT: u32 = 3;
+/// Bytes of a page unless asked for otherwise.
+pub const PAGE_BYTES_DEFAULT: u32 = 4 << 20;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// Nothing.
+    Off,
+    /// Record.
+    Record {
+        /// Into this folder.
+        directory: PathBuf,
+        /// With this header.
+        header: FileHeader,
+    },
+    /// Replay.
+    Replay {
+        /// This log.
+        log: PathBuf,
+        /// With its ring, if there is one.
+        ring: PathBuf,
+        /// Where to say how it went.
+        verdict: PathBuf,
+        /// Number of the call to stop at.
+        until: Option<u64>,
+        /// Whether sends with other data are let pass.
+        tolerate_send_diff: bool,
+    },
+}
+
+/// Reads the environment. What is missing or wrong is taken as not asked for: a program is never kept from running.
+#[must_use]
+pub fn from_environment() -> Settings {
+    let text = |name| std::env::var(name).ok();
+    if let Some(log) = std::env::var_os(REPLAY) {
+        let log = PathBuf::from(log);
+        return Settings::Replay {
+            ring: log.with_extension("ring"),
+            log,
+            verdict: std::env::var_os(VERDICT).unwrap_or_default().into(),
+            until: text(UNTIL).and_then(|until| until.parse().ok()),
+            tolerate_send_diff: text(TOLERATE_SEND_DIFF).is_some(),
+        };
+    }
+    let run = text(RUN).and_then(|run| u128::from_str_radix(&run, 16).ok());
+    let (Some(directory), Some(run)) = (std::env::var_os(RECORD), run) else {
+        return Settings::Off;
+    };
+    let number = |name, otherwise| text(name).and_then(|value| value.parse().ok()).unwrap_or(otherwise);
+    let header = FileHeader {
+        run: run.to_be_bytes(),
+        pages: number(PAGES, PAGES_DEFAULT),
+        page_bytes: number(PAGE_BYTES, PAGE_BYTES_DEFAULT),
+    };
+    let fits = FileHeader::decode(&header.encode(LOG_MAGIC), LOG_MAGIC).is_ok();
+    let header = if fits {
+        header
+    } else {
+        FileHeader { pages: PAGES_DEFAULT, page_bytes: PAGE_BYTES_DEFAULT, ..header }
+    };
+    Settings::Record { directory: directory.into(), header }
+}
+
+/// Whether a debugger looks on.
+#[must_use]
+pub fn under_debugger() -> bool {
+    std::env::var_os(DEBUGGER).is_some()
+}
+
+/// The name of a rank's files, without their ending.
+#[must_use]
+pub fn rank_name(rank: i64) -> String {
+    format!("rank-{rank:05}")
+}
+
+/// How this process was started, keys and values by turns. An argument is `argument`, in order; a variable is `env NAME`.
+#[must_use]
+pub fn start_values() -> Vec<String> {
+    let mut values = Vec::new();
+    let mut put = |key: &str, value: String| values.extend([key.to_owned(), value]);
+    let program = std::env::current_exe().unwrap_or_default();
+    put("hash", std::fs::read(&program).map_or_else(|_| String::new(), |bytes| program_hash(&bytes)));
+    put("program", program.display().to_string());
+    put("folder", std::env::current_dir().unwrap_or_default().display().to_string());
+    put("pid", std::process::id().to_string());
+    put("architecture", std::env::consts::ARCH.to_owned());
+    // Not `std::env::args`: in a library those are only there with some C libraries.
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    for argument in line.split(|byte| *byte == 0) {
+        put("argument", String::from_utf8_lossy(argument).into_owned());
+    }
+    for (name, value) in std::env::vars_os() {
+        if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
+            && is_kept(name)
+        {
+            put(&format!("env {name}"), value.to_owned());
+        }
+    }
+    values
+}
+
+/// The hash by which a changed program is told.
+#[must_use]
+pub fn program_hash(bytes: &[u8]) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
+}
+
+/// Variables that a program's behaviour commonly hangs on, and that hold no secrets.
+fn is_kept(name: &str) -> bool {
+    const NAMES: [&str; 6] = ["HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER"];
+    NAMES.contains(&name) || ["LC_", "OMP_", "PYTHON"].iter().any(|begin| name.starts_with(begin))
+}

@@ -1,0 +1,520 @@
+// Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
+//
+//   kernels NAME [N]     NAME: ring halo workers pool server persistent derived split collectives probe crash sleep
+//
+// Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size;
+
+static void check(int holds, const char *what)
+{
+    if (!holds) {
+        fprintf(stderr, "rank %d: wrong: %s\n", rank, what);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+static unsigned hash(unsigned sum, int value) { return (sum ^ (unsigned)value) * 16777619u; }
+
+static void ring(int rounds)
+{
+    int token = 0;
+    for (int i = 0; i < rounds; i++) {
+        if (rank == 0) {
+            token++;
+            MPI_Send(&token, 1, MPI_INT, (rank + 1) % size, i, MPI_COMM_WORLD);
+            MPI_Recv(&token, 1, MPI_INT, size - 1, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(&token, 1, MPI_INT, rank - 1, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            token++;
+            MPI_Send(&token, 1, MPI_INT, (rank + 1) % size, i, MPI_COMM_WORLD);
+        }
+    }
+    check(rank != 0 || token == rounds * size, "the token went through every rank");
+    printf("rank %d token %d\n", rank, token);
+}
+
+static void halo(int steps)
+{
+    enum { N = 5000 };
+    static double field[N + 2];
+    int dims[1] = {size}, periods[1] = {1}, left, right;
+    MPI_Comm line;
+    MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &line);
+    MPI_Cart_shift(line, 0, 1, &left, &right);
+    for (int i = 0; i < N + 2; i++)
+        field[i] = rank * N + i;
+    double before = 0, after = 0, sum = 0;
+    for (int i = 1; i <= N; i++)
+        sum += field[i];
+    MPI_Allreduce(&sum, &before, 1, MPI_DOUBLE, MPI_SUM, line);
+    for (int step = 0; step < steps; step++) {
+        MPI_Request requests[4];
+        MPI_Irecv(&field[0], 1, MPI_DOUBLE, left, 1, line, &requests[0]);
+        MPI_Irecv(&field[N + 1], 1, MPI_DOUBLE, right, 2, line, &requests[1]);
+        MPI_Isend(&field[1], 1, MPI_DOUBLE, left, 2, line, &requests[2]);
+        MPI_Isend(&field[N], 1, MPI_DOUBLE, right, 1, line, &requests[3]);
+        MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+        double last = field[0];
+        for (int i = 1; i <= N; i++) {
+            double here = field[i];
+            field[i] = here + (last - 2 * here + field[i + 1]) / 4;
+            last = here;
+        }
+        // The whole field once in a while: long messages.
+        if (step % 10 == 0) {
+            static double other[N];
+            MPI_Sendrecv(&field[1], N, MPI_DOUBLE, right, 3, other, N, MPI_DOUBLE, left, 3, line, MPI_STATUS_IGNORE);
+            MPI_Sendrecv_replace(other, N, MPI_DOUBLE, left, 4, right, 4, line, MPI_STATUS_IGNORE);
+            check(memcmp(other, &field[1], sizeof other) == 0, "there and back");
+        }
+    }
+    sum = 0;
+    for (int i = 1; i <= N; i++)
+        sum += field[i];
+    MPI_Allreduce(&sum, &after, 1, MPI_DOUBLE, MPI_SUM, line);
+    check(before - after < 1e-3 && after - before < 1e-3, "nothing is lost by diffusion");
+    printf("rank %d sum %.17g of %.17g at %.3f\n", rank, sum, after, MPI_Wtime() - MPI_Wtime());
+    MPI_Comm_free(&line);
+}
+
+static void workers(int tasks)
+{
+    if (rank == 0) {
+        unsigned order = 2166136261u;
+        int sent = 0, total = 0;
+        for (int worker = 1; worker < size; worker++, sent++)
+            MPI_Send(&sent, 1, MPI_INT, worker, 1, MPI_COMM_WORLD);
+        for (int done = 0; done < tasks + size - 1; done++) {
+            int result;
+            MPI_Status status;
+            MPI_Recv(&result, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            order = hash(order, status.MPI_SOURCE);
+            order = hash(order, status.MPI_TAG);
+            total += result;
+            int tag = sent < tasks + size - 1 ? 1 : 2;
+            MPI_Send(&sent, 1, MPI_INT, status.MPI_SOURCE, tag, MPI_COMM_WORLD);
+            sent += tag == 1;
+        }
+        check(total == (tasks + size - 1) * (tasks + size - 2), "the sum of all results");
+        printf("rank 0 order %08x\n", order);
+    } else {
+        int done = 0;
+        for (;; done++) {
+            int task, result;
+            MPI_Status status;
+            MPI_Recv(&task, 1, MPI_INT, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            if (status.MPI_TAG == 2)
+                break;
+            for (volatile int spin = rand() % 20000; spin > 0; spin--)
+                ;
+            result = 2 * task;
+            MPI_Send(&result, 1, MPI_INT, 0, 10 + task % 7, MPI_COMM_WORLD);
+        }
+        printf("rank %d did %d\n", rank, done);
+    }
+}
+
+static void pool(int rounds)
+{
+    enum { DEPTH = 8 };
+    if (rank != 0) {
+        for (int i = 0; i < rounds; i++) {
+            int values[64];
+            for (int k = 0; k < 64; k++)
+                values[k] = rank * 1000 + i + k;
+            // Messages of many lengths, fewer than the receiver has room for.
+            MPI_Send(values, 1 + i % 64, MPI_INT, 0, 5, MPI_COMM_WORLD);
+        }
+        printf("rank %d sent %d\n", rank, rounds);
+        return;
+    }
+    static int buffers[DEPTH][64];
+    MPI_Request requests[DEPTH];
+    int expected = rounds * (size - 1), posted = 0, got = 0, misses = 0;
+    unsigned order = 2166136261u;
+    for (int i = 0; i < DEPTH; i++) {
+        requests[i] = MPI_REQUEST_NULL;
+        if (posted < expected) {
+            MPI_Irecv(buffers[i], 64, MPI_INT, MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &requests[i]);
+            posted++;
+        }
+    }
+    while (got < expected) {
+        int indices[DEPTH], count = 0;
+        MPI_Status statuses[DEPTH];
+        if (got % 3 == 0) {
+            MPI_Waitany(DEPTH, requests, &indices[0], &statuses[0]);
+            count = 1;
+        } else if (got % 3 == 1) {
+            int flag;
+            MPI_Testany(DEPTH, requests, &indices[0], &flag, &statuses[0]);
+            count = flag;
+            misses += !flag;
+        } else {
+            MPI_Testsome(DEPTH, requests, &count, indices, statuses);
+            misses += count == 0;
+        }
+        for (int i = 0; i < count; i++) {
+            int at = indices[i], length;
+            MPI_Get_count(&statuses[i], MPI_INT, &length);
+            check(buffers[at][0] / 1000 == statuses[i].MPI_SOURCE, "a message is from its sender");
+            check(buffers[at][length - 1] - buffers[at][0] == length - 1, "and as long as its count says");
+            order = hash(order, buffers[at][0]);
+            got++;
+            if (posted < expected) {
+                MPI_Irecv(buffers[at], 64, MPI_INT, MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &requests[at]);
+                posted++;
+            }
+        }
+    }
+    int index;
+    MPI_Waitany(DEPTH, requests, &index, MPI_STATUS_IGNORE);
+    check(index == MPI_UNDEFINED, "nothing is left");
+    printf("rank 0 order %08x misses %s\n", order, misses >= 0 ? "counted" : "");
+}
+
+static void server(int questions)
+{
+    if (rank == 0) {
+        int left = questions * (size - 1);
+        long polls = 0;
+        unsigned order = 2166136261u;
+        while (left > 0) {
+            int flag, length;
+            MPI_Status status;
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &status);
+            polls++;
+            if (!flag)
+                continue;
+            MPI_Get_count(&status, MPI_CHAR, &length);
+            char *text = malloc((size_t)length);
+            MPI_Recv(text, length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Ssend(&length, 1, MPI_INT, status.MPI_SOURCE, 9, MPI_COMM_WORLD);
+            order = hash(order, status.MPI_SOURCE * 1000 + length);
+            free(text);
+            left--;
+        }
+        printf("rank 0 order %08x polls %ld\n", order, polls);
+    } else {
+        for (int i = 1; i <= questions; i++) {
+            char text[200] = {0};
+            int answer;
+            MPI_Send(text, i % 199 + 1, MPI_CHAR, 0, i, MPI_COMM_WORLD);
+            MPI_Recv(&answer, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            check(answer == i % 199 + 1, "the answer is the question's length");
+        }
+        printf("rank %d asked %d\n", rank, questions);
+    }
+}
+
+static void persistent(int rounds)
+{
+    int out[300], in[300], right = (rank + 1) % size, left = (rank + size - 1) % size;
+    MPI_Request requests[2];
+    MPI_Recv_init(in, 300, MPI_INT, left, 0, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send_init(out, 300, MPI_INT, right, 0, MPI_COMM_WORLD, &requests[1]);
+    long sum = 0;
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < 300; k++)
+            out[k] = rank + i * k;
+        if (i % 2) {
+            MPI_Startall(2, requests);
+            MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        } else {
+            int flag = 0;
+            MPI_Start(&requests[0]);
+            MPI_Start(&requests[1]);
+            while (!flag)
+                MPI_Testall(2, requests, &flag, MPI_STATUSES_IGNORE);
+        }
+        for (int k = 0; k < 300; k++) {
+            check(in[k] == left + i * k, "a persistent receive");
+            sum += in[k];
+        }
+    }
+    // One that never comes.
+    int flag;
+    MPI_Request never;
+    MPI_Status status;
+    MPI_Irecv(in, 1, MPI_INT, left, 77, MPI_COMM_WORLD, &never);
+    MPI_Cancel(&never);
+    MPI_Wait(&never, &status);
+    MPI_Test_cancelled(&status, &flag);
+    check(flag, "a receive can be cancelled");
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+    printf("rank %d sum %ld\n", rank, sum);
+}
+
+struct particle {
+    char kind;
+    double place[3];
+    int charge;
+};
+
+static void derived(int rounds)
+{
+    enum { N = 20 };
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    struct particle particles[N], got[N];
+    memset(particles, 0, sizeof particles);
+    memset(got, 0, sizeof got);
+    int lengths[3] = {1, 3, 1};
+    MPI_Aint displs[3], base;
+    MPI_Datatype types[3] = {MPI_CHAR, MPI_DOUBLE, MPI_INT}, particle, sized, column, part, absolute;
+    MPI_Get_address(&particles[0], &base);
+    MPI_Get_address(&particles[0].kind, &displs[0]);
+    MPI_Get_address(&particles[0].place, &displs[1]);
+    MPI_Get_address(&particles[0].charge, &displs[2]);
+    for (int i = 0; i < 3; i++)
+        displs[i] -= base;
+    MPI_Type_create_struct(3, lengths, displs, types, &particle);
+    MPI_Type_create_resized(particle, 0, sizeof(struct particle), &sized);
+    MPI_Type_commit(&sized);
+    static double matrix[N][N], other[N][N];
+    MPI_Type_vector(N, 1, N, MPI_DOUBLE, &column);
+    MPI_Type_commit(&column);
+    int sizes[2] = {N, N}, subsizes[2] = {7, 5}, starts[2] = {3, 11};
+    MPI_Type_create_subarray(2, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, &part);
+    MPI_Type_commit(&part);
+    // Addresses, which are others in each run.
+    int first = rank, second[4] = {1, 2, 3, rank}, spread[2] = {1, 4};
+    MPI_Aint places[2];
+    MPI_Get_address(&first, &places[0]);
+    MPI_Get_address(second, &places[1]);
+    MPI_Type_create_hindexed(2, spread, places, MPI_INT, &absolute);
+    MPI_Type_commit(&absolute);
+    double sum = 0;
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < N; k++) {
+            particles[k].kind = (char)('a' + rank);
+            particles[k].place[i % 3] = rank + k * 0.5;
+            particles[k].charge = i;
+            for (int j = 0; j < N; j++)
+                matrix[k][j] = rank * 10000 + k * 100 + j;
+        }
+        MPI_Sendrecv(particles, N, sized, right, 1, got, N, sized, left, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(got[N - 1].kind == 'a' + left && got[N - 1].charge == i, "a structure");
+        check(got[3].place[i % 3] == left + 1.5, "its middle");
+        MPI_Request request;
+        MPI_Irecv(&other[0][4], 1, column, left, 2, MPI_COMM_WORLD, &request);
+        MPI_Send(&matrix[0][i % N], 1, column, right, 2, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        check(other[N - 1][4] == left * 10000 + (N - 1) * 100 + i % N, "a column");
+        MPI_Sendrecv(matrix, 1, part, right, 3, other, 1, part, left, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(other[9][15] == left * 10000 + 9 * 100 + 15, "a part of a matrix");
+        MPI_Sendrecv_replace(MPI_BOTTOM, 1, absolute, right, 4, left, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        check(first == (rank + (i + 1) * (size - 1)) % size && second[3] == first, "absolute addresses");
+        for (int k = 0; k < N; k++)
+            sum += got[k].place[i % 3] + other[k][4];
+    }
+    char packed[100];
+    int position = 0, whole = 0;
+    double half = 0.5;
+    MPI_Pack(&rounds, 1, MPI_INT, packed, 100, &position, MPI_COMM_WORLD);
+    MPI_Pack(&half, 1, MPI_DOUBLE, packed, 100, &position, MPI_COMM_WORLD);
+    MPI_Sendrecv_replace(packed, position, MPI_PACKED, right, 5, left, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    position = 0;
+    MPI_Unpack(packed, 100, &position, &whole, 1, MPI_INT, MPI_COMM_WORLD);
+    check(whole == rounds, "unpacked");
+    MPI_Type_free(&particle);
+    MPI_Type_free(&sized);
+    MPI_Type_free(&column);
+    MPI_Type_free(&part);
+    MPI_Type_free(&absolute);
+    printf("rank %d sum %.17g\n", rank, sum);
+}
+
+static void split(int rounds)
+{
+    long sum = 0;
+    for (int i = 0; i < rounds; i++) {
+        MPI_Comm half, copy;
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+        MPI_Comm_dup(half, &copy);
+        int its_rank, its_size, all;
+        MPI_Comm_rank(copy, &its_rank);
+        MPI_Comm_size(copy, &its_size);
+        MPI_Allreduce(&rank, &all, 1, MPI_INT, MPI_SUM, copy);
+        int mine = rank * its_size, expected = 0;
+        for (int other = rank % 2; other < size; other += 2)
+            expected += other;
+        check(all == expected, "a sum over half of the ranks");
+        MPI_Group world, group;
+        MPI_Comm_group(MPI_COMM_WORLD, &world);
+        MPI_Comm_group(copy, &group);
+        int zero = 0, leader;
+        MPI_Group_translate_ranks(group, 1, &zero, world, &leader);
+        check(leader == (size - 1 - rank % 2) / 2 * 2 + rank % 2 || size % 2 != 0, "the highest rank comes first");
+        MPI_Bcast(&mine, 1, MPI_INT, 0, copy);
+        sum += mine + its_rank;
+        MPI_Comm odd;
+        MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? MPI_UNDEFINED : 1, 0, &odd);
+        check((odd == MPI_COMM_NULL) == (rank == 0), "no communicator for who wants none");
+        if (odd != MPI_COMM_NULL)
+            MPI_Comm_free(&odd);
+        MPI_Group_free(&world);
+        MPI_Group_free(&group);
+        MPI_Comm_free(&copy);
+        MPI_Comm_free(&half);
+    }
+    int *bound, found;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
+    check(found && *bound >= 32767, "an attribute of MPI's");
+    printf("rank %d sum %ld tag %s\n", rank, sum, *bound > 0 ? "bounded" : "");
+}
+
+static void add(void *in, void *inout, int *length, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *length; i++)
+        ((int *)inout)[i] += ((int *)in)[i];
+}
+
+static void collectives(int rounds)
+{
+    int *many = calloc((size_t)(size * 16), sizeof *many), *more = calloc((size_t)(size * 16), sizeof *more);
+    int *counts = malloc(sizeof(int) * (size_t)size), *displs = malloc(sizeof(int) * (size_t)size);
+    MPI_Op plus;
+    MPI_Op_create(add, 1, &plus);
+    long sum = 0;
+    for (int i = 0; i < size; i++) {
+        counts[i] = i % 3 + 1;
+        displs[i] = 4 * i;
+    }
+    for (int i = 0; i < rounds; i++) {
+        int root = i % size, one = rank + i, got = -1, total = 0;
+        for (int k = 0; k < size * 16; k++)
+            many[k] = rank * 100 + k;
+        MPI_Bcast(&got, 1, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Gather(&one, 1, MPI_INT, more, 1, MPI_INT, root, MPI_COMM_WORLD);
+        check(rank != root || more[size - 1] == size - 1 + i, "gathered");
+        MPI_Scatter(many, 2, MPI_INT, rank == root ? MPI_IN_PLACE : (void *)more, 2, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Allgather(&one, 1, MPI_INT, more, 1, MPI_INT, MPI_COMM_WORLD);
+        check(more[size - 1] == size - 1 + i, "gathered by all");
+        MPI_Alltoall(many, 2, MPI_INT, more, 2, MPI_INT, MPI_COMM_WORLD);
+        check(more[2 * (size - 1)] == (size - 1) * 100 + 2 * rank, "all to all");
+        MPI_Gatherv(many, counts[rank], MPI_INT, more, counts, displs, MPI_INT, root, MPI_COMM_WORLD);
+        MPI_Scatterv(many, counts, displs, MPI_INT, more, counts[rank], MPI_INT, root, MPI_COMM_WORLD);
+        check(more[0] == root * 100 + displs[rank], "scattered in parts");
+        MPI_Allgatherv(many, counts[rank], MPI_INT, more, counts, displs, MPI_INT, MPI_COMM_WORLD);
+        check(more[displs[size - 1]] == (size - 1) * 100, "gathered in parts");
+        MPI_Reduce(&one, &total, 1, MPI_INT, plus, root, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, many, 5, MPI_INT, plus, MPI_COMM_WORLD);
+        check(many[0] == 100 * size * (size - 1) / 2, "reduced in place, by an operation of ours");
+        MPI_Scan(&one, &got, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Reduce_scatter_block(many, more, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        MPI_Request requests[3];
+        int latest = 0, all[64];
+        MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
+        MPI_Iallreduce(&one, &latest, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD, &requests[1]);
+        MPI_Iallgather(&one, 1, MPI_INT, all, 1, MPI_INT, MPI_COMM_WORLD, &requests[2]);
+        MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+        check(latest == size - 1 + i && all[size - 1] == latest, "collectives that do not block");
+        struct { double value; int place; } pair = {(rank * 7 + i) % 5, rank}, best;
+        MPI_Allreduce(&pair, &best, 1, MPI_DOUBLE_INT, MPI_MAXLOC, MPI_COMM_WORLD);
+        struct { short value; int place; } small = {(short)rank, rank}, least;
+        MPI_Allreduce(&small, &least, 1, MPI_SHORT_INT, MPI_MINLOC, MPI_COMM_WORLD);
+        check(least.value == 0 && least.place == 0, "a pair with a hole");
+        sum += got + total + more[0] + best.place;
+    }
+    MPI_Op_free(&plus);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("rank %d sum %ld\n", rank, sum);
+    free(many);
+    free(more);
+    free(counts);
+    free(displs);
+}
+
+static void probe(int rounds)
+{
+    if (rank == 0) {
+        unsigned order = 2166136261u;
+        for (int i = 0; i < rounds * (size - 1); i++) {
+            MPI_Message message;
+            MPI_Status status;
+            int length, flag = 0;
+            if (i % 2)
+                MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &message, &status);
+            else
+                while (!flag)
+                    MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &message, &status);
+            MPI_Get_count(&status, MPI_LONG, &length);
+            long values[32];
+            if (i % 3) {
+                MPI_Mrecv(values, length, MPI_LONG, &message, MPI_STATUS_IGNORE);
+            } else {
+                MPI_Request request;
+                MPI_Imrecv(values, length, MPI_LONG, &message, &request);
+                MPI_Wait(&request, MPI_STATUS_IGNORE);
+            }
+            check(values[length - 1] == status.MPI_SOURCE, "a matched message");
+            order = hash(order, status.MPI_SOURCE * 100 + length);
+        }
+        printf("rank 0 order %08x\n", order);
+    } else {
+        for (int i = 0; i < rounds; i++) {
+            long values[32];
+            for (int k = 0; k < 32; k++)
+                values[k] = rank;
+            MPI_Send(values, 1 + (i + rank) % 32, MPI_LONG, 0, i, MPI_COMM_WORLD);
+        }
+        printf("rank %d sent\n", rank);
+    }
+}
+
+// Rank 0 dies of the message that rank 2 sends as its fifth, whenever that comes.
+static void crash(int rounds)
+{
+    for (int i = 0; i < rounds * (size - 1) && rank == 0; i++) {
+        int value;
+        MPI_Status status;
+        MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &status);
+        printf("rank 0 got %d from %d\n", value, status.MPI_SOURCE);
+        fflush(stdout);
+        if (value == 204)
+            *(volatile int *)0 = value;
+    }
+    for (int i = 0; i < rounds && rank != 0; i++) {
+        int value = rank * 100 + i;
+        MPI_Send(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    }
+}
+
+// Rank 1 kills itself in the middle of an exchange.
+static void killed(int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        int value = i, left = (rank + size - 1) % size;
+        MPI_Sendrecv_replace(&value, 1, MPI_INT, (rank + 1) % size, 0, left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        printf("rank %d round %d\n", rank, value);
+        fflush(stdout);
+        if (rank == 1 && i == rounds / 2)
+            kill(getpid(), SIGKILL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct { const char *name; void (*run)(int); int rounds; } kernels[] = {
+        {"ring", ring, 50}, {"halo", halo, 40}, {"workers", workers, 200}, {"pool", pool, 150},
+        {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
+        {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
+    };
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (argc > 1 && strcmp(argv[1], kernels[i].name) == 0)
+            kernels[i].run(argc > 2 ? atoi(argv[2]) : kernels[i].rounds);
+    MPI_Finalize();
+    return 0;
+}

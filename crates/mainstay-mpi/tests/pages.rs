@@ -1,0 +1,122 @@
+//! A log that is written, cut off anywhere, or cannot be written on: what is read back is a prefix of what was appended.
+
+use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind};
+use mainstay_mpi::pages::{Head, Pages};
+use mainstay_mpi::reader::{Reader, Record};
+use std::path::{Path, PathBuf};
+
+const HEADER: FileHeader = FileHeader { run: [3; 16], page_bytes: 4096, pages: 3 };
+
+fn names(folder: &Path) -> (PathBuf, PathBuf) {
+    (folder.join("rank-0.log"), folder.join("rank-0.ring"))
+}
+
+fn head(call: u64) -> Head {
+    Head { kind: Kind::Call, function: 5, thread: 0, call }
+}
+
+fn read(folder: &Path) -> Vec<Record> {
+    let (log, ring) = names(folder);
+    let mut reader = Reader::open(&log, &ring).expect("a log");
+    std::iter::from_fn(|| reader.next_record()).collect()
+}
+
+fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..count)
+        .map(|_| {
+            let length = if random.u8(..) < 20 { random.usize(..20_000) } else { random.usize(..200) };
+            (0..length).map(|_| random.u8(..)).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_appended_is_read_back_with_one_two_and_three_pages() {
+    for pages in 1..=3 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, ring) = names(folder.path());
+        let mut open = Pages::create(&log, &ring, FileHeader { pages, ..HEADER }).expect("a log");
+        let written = bodies(u64::from(pages), 400);
+        for (call, body) in written.iter().enumerate() {
+            let (first, second) = body.split_at(body.len() / 3);
+            open.append(head(call as u64 + 1), &[first, &[], second]).expect("room on the disk");
+        }
+        let figures = open.figures();
+        assert!(figures.pages_filled > 20, "{figures:?}");
+        open.finish().expect("room on the disk");
+        assert!(!ring.exists(), "nothing is left in it");
+        let found: Vec<Vec<u8>> = read(folder.path()).into_iter().map(|record| record.body).collect();
+        assert_eq!(found, written, "{pages} pages");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_every_call_that_returned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    let written = bodies(9, 300);
+    for (call, body) in written.iter().enumerate() {
+        open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
+        open.enter(7, call as u64 + 2);
+        if call % 29 == 0 {
+            // What a kill at this moment leaves: the files as they are.
+            let copy = tempfile::tempdir().expect("a folder");
+            let (log_copy, ring_copy) = names(copy.path());
+            std::fs::copy(&log, &log_copy).expect("a copy");
+            std::fs::copy(&ring, &ring_copy).expect("a copy");
+            let found = read(copy.path());
+            assert_eq!(found.len(), call + 1);
+            assert!(found.iter().zip(&written).all(|(record, body)| record.body == *body));
+            let reader = Reader::open(&log_copy, &ring_copy).expect("a log");
+            assert_eq!(reader.tail().entered, Some((7, call as u64 + 2)));
+        }
+    }
+}
+
+#[test]
+fn a_flipped_or_cut_byte_leaves_a_prefix_and_never_a_wrong_record() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    let written = bodies(4, 60);
+    for (call, body) in written.iter().enumerate() {
+        open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
+    }
+    open.finish().expect("room on the disk");
+    let whole = std::fs::read(&log).expect("the log");
+    let prefix = |bytes: &[u8]| {
+        std::fs::write(&log, bytes).expect("a file");
+        let found = read(folder.path());
+        assert!(found.len() <= written.len());
+        assert!(found.iter().zip(&written).all(|(record, body)| record.body == *body));
+        found.len()
+    };
+    for at in (FILE_HEADER_BYTES..whole.len()).step_by(151) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        prefix(&flipped);
+        prefix(&whole[..at]);
+    }
+    assert_eq!(prefix(&whole), written.len());
+}
+
+#[test]
+fn a_run_of_polls_counts_up_in_place_and_survives_a_page_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    assert!(!open.count_up(), "nothing to count yet");
+    let misses = Head { kind: Kind::Misses, ..head(1) };
+    open.append(misses, &[&1_u64.to_le_bytes(), b"poll"]).expect("room on the disk");
+    for _ in 0..999 {
+        assert!(open.count_up());
+    }
+    open.append(head(1001), &[&[0; 5000]]).expect("room on the disk");
+    assert!(!open.count_up(), "the last record is a call");
+    open.finish().expect("room on the disk");
+    let found = read(folder.path());
+    assert_eq!(found[0].body, [&1000_u64.to_le_bytes()[..], b"poll"].concat());
+    assert_eq!(found[1].body.len(), 5000);
+}
