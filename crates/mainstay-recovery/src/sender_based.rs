@@ -4,7 +4,8 @@
 //! The receiver gives every message a place and tells it to the message's sender (ORDER); the sender keeps it beside the message
 //! and says so (ACK). Until then the place is *outstanding*, and what depends on it stays in the gate, so that a place that is
 //! lost with its receiver had nobody else depending on it: while e is not stable, |Depend(e)| = 1 (Alvisi and Marzullo 1998).
-//! Under the hybrid the receiver's own record, once safe, serves as well as the ACK.
+//! Under the hybrid the receiver's own record, once safe, serves as well as the ACK, and a place that is safe before it was told is told
+//! nobody: what only this node's journal could give back, it will.
 //!
 //! Execution goes on meanwhile, and ORDERs and ACKs are cumulative: one of each per sender and round.
 //!
@@ -72,11 +73,11 @@ pub struct SenderBased {
 /// What one peer sent here.
 #[derive(Debug, Default)]
 struct Link {
-    /// Every message since the last durable checkpoint: a duplicate, or a sender in a new life, is told the same place again.
-    /// Numbers are contiguous and end at `delivered`.
+    /// Every message since the last durable checkpoint, or under the hybrid since the last record that is safe: a duplicate, or a sender in
+    /// a new life, is told the same place again. Numbers are contiguous and end at `delivered`.
     history: VecDeque<Entry>,
     delivered: Ssn,
-    /// How far places were told in this session.
+    /// How far places were told in this session, or need not be.
     told: Ssn,
     /// How far the sender confirmed them in its present life.
     acked: Ssn,
@@ -115,9 +116,11 @@ impl Link {
     }
 
     fn take_safe(&mut self, safe: Lsn) {
-        while self.outstanding().is_some_and(|entry| entry.end.is_some_and(|end| end <= safe)) {
-            self.logged = self.logged.next();
+        while self.history.front().is_some_and(|entry| entry.end.is_some_and(|end| end <= safe)) {
+            self.history.pop_front();
         }
+        self.told = self.told.max(self.forgotten());
+        self.logged = self.logged.max(self.forgotten());
     }
 
     fn put_places(&self, after: Ssn, to: Ssn, out: &mut Vec<u8>) {
@@ -473,7 +476,6 @@ mod tests {
         assert_eq!(told(&mut node, S, &order(u64::MAX, &[1])), never("message", u64::MAX));
         assert_eq!(told(&mut node, S, &order(1, &[5, 5])), never("delivery", 5));
         assert!(told(&mut node, S, &order(1, &[5])).is_ok());
-        assert_eq!(told(&mut node, S, &order(3, &[9])), never("message", 3));
         assert_eq!(told(&mut node, S, &order(2, &[4])), never("delivery", 4));
         let mut late = Vec::new();
         order::put_order(&mut late, Ssn(2), [Place { life: SECOND, ..place(6) }].iter());
@@ -563,5 +565,30 @@ mod tests {
         assert_eq!(flushed(&mut node), [], "once is enough");
         node.safe(Lsn(30));
         assert_eq!(node.recoverable(), DeliveryIndex(3));
+    }
+
+    #[test]
+    fn the_hybrid_tells_nobody_a_place_that_its_journal_has_already() {
+        let (mut node, mut sender) = (started(SenderBased::hybrid()), started(SenderBased::new()));
+        deliver(&mut node, 1, S, 1);
+        let told_first = flushed(&mut node);
+        node.safe(Lsn(20));
+        deliver(&mut node, 2, S, 2);
+        assert_eq!((node.recoverable(), flushed(&mut node)), (DeliveryIndex(2), vec![]));
+        assert_eq!(told(&mut node, S, &ack(1)), Ok(vec![]), "it was told, and is needed no more");
+
+        deliver(&mut node, 3, S, 3);
+        let told_behind_a_gap = flushed(&mut node);
+        assert_eq!(told_behind_a_gap, [Wish::Tell { to: S, body: order(3, &[3]) }]);
+        for wish in [told_first, told_behind_a_gap].concat() {
+            let Wish::Tell { body, .. } = wish else { panic!("something is told") };
+            assert_eq!(told(&mut sender, S, &body).map(|wishes| wishes.len()), Ok(1));
+        }
+        assert_eq!(flushed(&mut sender), [Wish::Tell { to: S, body: ack(3) }]);
+
+        let mut wishes = Vec::new();
+        node.disconnected(S);
+        node.connected(S, SECOND, &mut wishes);
+        assert_eq!(wishes, [Wish::Tell { to: S, body: order(3, &[3]) }], "also a new life of the sender");
     }
 }
