@@ -8,6 +8,7 @@
 use crate::handler::Handler;
 use crate::process::Process;
 use mainstay_journal::memory::PageMemory;
+use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{DeliveryIndex, Lsn, NodeId, Ssn};
 use mainstay_types::level::Level;
 use std::collections::VecDeque;
@@ -39,10 +40,13 @@ impl Covering {
 impl<H: Handler, M: PageMemory> Process<H, M> {
     /// A message was delivered: its sender is told once its record is safe, or a checkpoint covers it.
     pub(crate) fn received(&mut self, from: NodeId, ssn: Ssn, index: DeliveryIndex, end: Lsn) {
-        if let Some(sessions) = &mut self.sessions
-            && self.config.policy.journals_messages()
-        {
+        let Some(sessions) = &mut self.sessions else { return };
+        let policy = self.config.policy;
+        if policy.journals_messages() {
             sessions.covering.coverable.push_back(Coverable { end, index, from, ssn });
+        } else if policy == Policy::Unlogged {
+            // Nothing of it will ever be safer than it is.
+            sessions.covering.coverable.push_back(Coverable { end: Lsn::ZERO, index, from, ssn });
         }
     }
 
@@ -54,7 +58,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    pub(crate) fn cover_senders(&mut self, safe: Lsn) {
+    /// At the end of a step: a sender hears of it with the next frames in any case.
+    pub(crate) fn cover_senders(&mut self) {
+        let safe = self.safe_lsn();
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         let may_stay = links.logging.checkpoint_may_cover();
         let coverable = &mut sessions.covering.coverable;

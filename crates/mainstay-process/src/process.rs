@@ -332,7 +332,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.release(held.what, out);
         }
         self.scratch.released = released;
-        self.cover_senders(safe);
     }
 
     pub(crate) fn after_step(&mut self, round_ends: bool, out: &mut Vec<Effect>) {
@@ -342,6 +341,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.perform_wishes(out);
             self.checkpoint(out);
             self.stop(out);
+            self.cover_senders();
             self.set_wake(out);
         }
         self.send_frames(round_ends, out);
