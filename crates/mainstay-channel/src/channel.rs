@@ -10,7 +10,6 @@ use crate::sender_log::Entry;
 use crate::session::Session;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
-use std::sync::Arc;
 
 pub use crate::link::Stats;
 
@@ -168,7 +167,8 @@ impl Channel {
     ///
     /// # Panics
     /// If `to` is no peer, or the body is longer than the limit in a life that does not recover: see [`Self::check_sendable`].
-    pub fn append(&mut self, to: NodeId, origin: Point, stamp: Vec<u8>, body: Arc<[u8]>) -> Ssn {
+    #[inline]
+    pub fn append(&mut self, to: NodeId, origin: Point, stamp: Vec<u8>, body: Box<[u8]>) -> Ssn {
         assert!(
             self.recovering || self.check_sendable(to, body.len()).is_ok(),
             "an unsendable message is refused to the handler"

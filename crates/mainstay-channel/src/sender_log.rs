@@ -3,9 +3,8 @@
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::Ssn;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
-/// What an entry counts besides its body and stamp, in bytes: itself, and the counters of its two allocations.
+/// What an entry counts besides its body and stamp, in bytes: itself, and what its two allocations take beside their contents.
 pub(crate) const ENTRY_BYTES: u64 = 144;
 
 /// A retained message.
@@ -14,10 +13,11 @@ pub(crate) struct Entry {
     pub(crate) origin: Point,
     pub(crate) place: Option<Place>,
     pub(crate) stamp: Vec<u8>,
-    pub(crate) body: Arc<[u8]>,
+    pub(crate) body: Box<[u8]>,
 }
 
 impl Entry {
+    #[inline]
     fn bytes(&self) -> u64 {
         ENTRY_BYTES + self.stamp.len() as u64 + self.body.len() as u64
     }
@@ -44,16 +44,19 @@ impl SenderLog {
     }
 
     /// The highest number given.
+    #[inline]
     pub(crate) fn appended(&self) -> Ssn {
         self.appended
     }
 
     /// The highest number that the receiver never needs again.
+    #[inline]
     pub(crate) fn covered(&self) -> Ssn {
         self.covered
     }
 
     /// Memory held, in bytes.
+    #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.early.len() as u64 * ENTRY_BYTES
     }
@@ -64,6 +67,7 @@ impl SenderLog {
     }
 
     /// The retained message of that number.
+    #[inline]
     pub(crate) fn entry(&self, ssn: Ssn) -> Option<&Entry> {
         self.place_of(ssn).and_then(|place| self.entries.get(place))
     }
@@ -73,6 +77,7 @@ impl SenderLog {
         self.entries.iter()
     }
 
+    #[inline]
     pub(crate) fn append(&mut self, mut entry: Entry) -> Ssn {
         self.appended = self.appended.next();
         let known = self.early.remove(&self.appended);
@@ -94,6 +99,7 @@ impl SenderLog {
     }
 
     /// Drops what is needed no more.
+    #[inline]
     pub(crate) fn cover(&mut self, ssn: Ssn) {
         while self.covered < ssn {
             self.covered = self.covered.next();
@@ -113,6 +119,7 @@ impl SenderLog {
         self.early.clear();
     }
 
+    #[inline]
     fn place_of(&self, ssn: Ssn) -> Option<usize> {
         usize::try_from(ssn.0.checked_sub(self.covered.0)?.checked_sub(1)?).ok()
     }
@@ -124,6 +131,7 @@ mod tests {
     use mainstay_types::id::{DeliveryIndex, Incarnation};
     use mainstay_types::time::Time;
 
+    #[inline]
     fn entry(body: &[u8]) -> Entry {
         Entry { origin: Point::default(), place: None, stamp: Vec::new(), body: body.into() }
     }

@@ -12,7 +12,7 @@ use crate::record::prefix::Prefix;
 use crate::summary::Summary;
 use crate::tables::Tables;
 use mainstay_recovery::policy::Policy;
-use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, OutputId, StoreId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, NodeId, OutputId, StoreId};
 use mainstay_types::time::Time;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,6 +31,15 @@ pub(crate) struct History<H> {
     /// deliveries waited (immediate logging) names an earlier one.
     recent: VecDeque<(DeliveryIndex, Summary)>,
     recent_max: usize,
+    /// Buffers reused between deliveries.
+    spare: Spare,
+}
+
+/// Empty, with room: a delivery that sends messages allocates nothing but the messages.
+#[derive(Debug, Default)]
+struct Spare {
+    asked: Vec<(NodeId, Vec<u8>)>,
+    emitted: Vec<Emitted>,
 }
 
 /// What a delivery led to, for the caller to hold.
@@ -65,7 +74,8 @@ impl<H: Handler> History<H> {
         config: &Config,
     ) -> Self {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
-        Self { handler, tables, store, links, recent, recent_max: config.limits.backlog_requests_max + 2 }
+        let recent_max = config.limits.backlog_requests_max + 2;
+        Self { handler, tables, store, links, recent, recent_max, spare: Spare::default() }
     }
 
     /// Remembers that a delivery has its place in history.
@@ -84,7 +94,9 @@ impl<H: Handler> History<H> {
         config: &Config,
     ) -> Result<Done, Panicked> {
         let mut done = Done::default();
-        let mut asked = Asked { next_output: self.tables.last_output.next(), ..Asked::default() };
+        let next_output = self.tables.last_output.next();
+        let messages = std::mem::take(&mut self.spare.asked);
+        let mut asked = Asked { next_output, messages, ..Asked::default() };
         if let Some(links) = &mut self.links {
             links.delivered(delivery, prefix, self.tables.life, end, config.policy.journals_messages());
         }
@@ -179,7 +191,7 @@ impl<H: Handler> History<H> {
         end: Lsn,
         config: &Config,
         summary: Summary,
-        asked: Asked,
+        mut asked: Asked,
         done: &mut Done,
     ) {
         let tables = &mut self.tables;
@@ -222,15 +234,23 @@ impl<H: Handler> History<H> {
             done.late.push(LateAnswer { request, answer, expires });
         }
         if let Some(links) = &mut self.links {
-            for (to, body) in asked.messages {
+            done.messages = std::mem::take(&mut self.spare.emitted);
+            for (to, body) in asked.messages.drain(..) {
                 let ssn = links.emit(to, tables.life, prefix.delivery, body);
                 done.messages.push(Emitted { to, ssn });
             }
+            self.spare.asked = asked.messages;
         }
         self.recent.push_back((prefix.delivery, summary));
         if self.recent.len() > self.recent_max {
             self.recent.pop_front();
         }
+    }
+
+    /// Takes back the list of messages that a delivery led to, for the next one.
+    pub(crate) fn reuse(&mut self, mut emitted: Vec<Emitted>) {
+        emitted.clear();
+        self.spare.emitted = emitted;
     }
 
     /// The guarantee of the port that `pending` goes to; `None` if this version of the service no longer

@@ -122,7 +122,7 @@ impl Links {
         let mut stamp = Vec::new();
         self.logging.stamp(&mut stamp);
         let origin = Point { incarnation: Incarnation(life.0), delivery: at };
-        self.channel.append(to, origin, stamp, body.into())
+        self.channel.append(to, origin, stamp, body.into_boxed_slice())
     }
 
     /// Lets every message leave that the history replayed so far emitted: it was recovered, so that whatever they waited for has come. Another

@@ -115,9 +115,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         for output in done.outputs {
             self.hold_output(output, end, out);
         }
-        for message in done.messages {
+        for &message in &done.messages {
             self.hold_message(message, end, out);
         }
+        self.history.reuse(done.messages);
         if let Some(output) = done.send_again
             && let Some(pending) = self.history.tables.outbox.find_mut(output)
             && pending.state == OutputState::InDoubt

@@ -91,7 +91,7 @@ impl Live {
         }
         if let Some(body) = self.handler.handle(delivery) {
             let origin = Point { incarnation: place.life, delivery: place.delivery };
-            let ssn = self.channel.append(peer, origin, Vec::new(), body);
+            let ssn = self.channel.append(peer, origin, Vec::new(), body[..].into());
             assert_eq!(ssn.0, self.handler.emitted.len() as u64, "a replay gives the same numbers");
         }
     }
