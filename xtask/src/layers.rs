@@ -62,6 +62,7 @@ pub const LAYERS: &[Layer] = &[
 /// Libraries that a silent crate may depend on, directly or through others: words of the language (derives and errors),
 /// layouts, codecs and checksums. None reads a clock, opens a file or a socket, starts a thread or draws randomness.
 pub const PURE_LIBRARIES: &[(&str, &str)] = &[
+    ("bytes", "parts of a received buffer, shared without a copy"),
     ("cobs", "byte stuffing; compiled with postcard, not used by us"),
     ("crc32c", "checksum of journal records"),
     ("embedded-io", "traits only; compiled with postcard, not used by us"),

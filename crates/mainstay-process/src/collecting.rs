@@ -456,6 +456,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 mod tests {
     use super::*;
     use crate::summary::Summary;
+    use bytes::Bytes;
     use mainstay_types::determinant::Point;
     use mainstay_types::time::Time;
 
@@ -468,7 +469,7 @@ mod tests {
 
     fn message(from: NodeId, ssn: u64, place: Option<Place>) -> Arrived {
         let origin = Point { incarnation: Incarnation(1), delivery: DeliveryIndex(ssn) };
-        Arrived { from, ssn: Ssn(ssn), origin, place, stamp: Vec::new(), body: Vec::new() }
+        Arrived { from, ssn: Ssn(ssn), origin, place, stamp: Vec::new(), body: Bytes::new() }
     }
 
     fn journaled(delivery: u64, life: u64) -> Journaled {

@@ -21,6 +21,7 @@ use crate::loss::Loss;
 use crate::process::Process;
 use crate::record::delivery::Delivery;
 use crate::record::rolled_back::RolledBack;
+use bytes::Bytes;
 use mainstay_channel::channel::{Arrival, Channel, Owed};
 use mainstay_channel::frame::{Frame, Message, split};
 use mainstay_channel::hello::Hello;
@@ -56,18 +57,19 @@ pub(crate) struct Arrived {
     pub(crate) origin: Point,
     pub(crate) place: Option<Place>,
     pub(crate) stamp: Vec<u8>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 impl Arrived {
-    fn of(from: NodeId, message: &Message<'_>) -> Self {
+    /// `run` is what `message` was read from.
+    fn of(from: NodeId, message: &Message<'_>, run: &Bytes) -> Self {
         Self {
             from,
             ssn: message.ssn,
             origin: message.origin,
             place: message.place,
             stamp: message.stamp.to_vec(),
-            body: message.body.to_vec(),
+            body: run.slice_ref(message.body),
         }
     }
 
@@ -148,7 +150,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
             }
             PeerEvent::Frames { peer, bytes } => {
-                if let Err(why) = self.frames(peer, &bytes, out) {
+                if let Err(why) = self.frames(peer, &bytes.into(), out) {
                     self.hang_up(peer, why, out);
                 }
             }
@@ -181,11 +183,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    fn frames(&mut self, peer: NodeId, bytes: &[u8], out: &mut Vec<Effect>) -> Result<(), HangUp> {
+    fn frames(&mut self, peer: NodeId, run: &Bytes, out: &mut Vec<Effect>) -> Result<(), HangUp> {
         let limit = self.config.cluster.as_ref().map_or(0, |cluster| cluster.links.frame_bytes_max());
-        let mut rest = bytes;
+        let mut rest: &[u8] = run;
         while let Some((frame, behind)) = split(rest, limit)? {
-            self.frame(peer, Frame::parse(frame)?, out)?;
+            self.frame(peer, Frame::parse(frame)?, run, out)?;
             if matches!(self.life, Life::Abandoned) {
                 return Ok(());
             }
@@ -195,13 +197,19 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Ok(())
     }
 
-    fn frame(&mut self, peer: NodeId, frame: Frame<'_>, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+    fn frame(
+        &mut self,
+        peer: NodeId,
+        frame: Frame<'_>,
+        run: &Bytes,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), HangUp> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
             return Ok(());
         };
         match frame {
             Frame::Hello(hello) => return self.hello(peer, &hello, out),
-            Frame::Message(message) => return self.message(peer, &message, out),
+            Frame::Message(message) => return self.message(peer, &message, run, out),
             Frame::Received { ssn } => links.channel.received(peer, ssn)?,
             Frame::Covered { ssn } => links.channel.covered(peer, ssn)?,
             Frame::Control(body) => {
@@ -309,7 +317,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    fn message(&mut self, peer: NodeId, message: &Message<'_>, out: &mut Vec<Effect>) -> Result<(), HangUp> {
+    fn message(
+        &mut self,
+        peer: NodeId,
+        message: &Message<'_>,
+        run: &Bytes,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), HangUp> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
             return Ok(());
         };
@@ -332,7 +346,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         let (origin, stamp) = (message.origin, message.stamp);
         let admission = links.logging.arrived(peer, origin, stamp, message.attached, &mut sessions.wishes)?;
-        let arrived = Arrived::of(peer, message);
+        let arrived = Arrived::of(peer, message, run);
         if let Some(collecting) = &mut sessions.collecting {
             collecting.arrived(arrived);
             self.perform_wishes(out);
@@ -445,6 +459,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             links.logging.known_losses(&mut losses);
             self.life = Life::Abandoned;
             out.push(Effect::RollBack(RolledBack { keep, lost, losses }));
+        }
+    }
+
+    /// Takes an empty buffer with room for the next frames to `peer`: such as one that [`Effect::Frames`] gave away.
+    pub fn reuse(&mut self, peer: NodeId, buffer: Vec<u8>) {
+        debug_assert!(buffer.is_empty(), "nothing is sent twice");
+        if let Some(outgoing) = self.sessions.as_mut().and_then(|sessions| sessions.outgoing.get_mut(&peer))
+            && outgoing.capacity() == 0
+        {
+            *outgoing = buffer;
         }
     }
 

@@ -203,7 +203,10 @@ impl<H: Handler + Send + 'static> Core<H> {
                     Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
                     Effect::Wake(at) => shared.wake_at(at),
                     Effect::Abandon(abandoned) => ended.gave_up = Some(GaveUp::Panicked(abandoned)),
-                    Effect::Frames { to, bytes } => self.peering.put(to, bytes),
+                    Effect::Frames { to, bytes } => {
+                        let spare = self.peering.put(to, bytes);
+                        self.process.reuse(to, spare);
+                    }
                     Effect::HangUp { peer, why } => {
                         tracing::warn!(%peer, %why, "the connection to a node is closed");
                         self.peering.hang_up(peer);

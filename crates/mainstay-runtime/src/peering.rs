@@ -68,13 +68,16 @@ impl Peering {
         }))
     }
 
-    pub(crate) fn put(&mut self, to: NodeId, frames: Vec<u8>) {
+    /// Takes frames for the next [`Self::send`]. Returns an empty buffer for those after them.
+    pub(crate) fn put(&mut self, to: NodeId, mut frames: Vec<u8>) -> Vec<u8> {
         let outgoing = self.outgoing.entry(to).or_default();
         if outgoing.is_empty() {
-            *outgoing = frames;
+            std::mem::swap(outgoing, &mut frames);
         } else {
             outgoing.extend_from_slice(&frames);
+            frames.clear();
         }
+        frames
     }
 
     /// Lets everything go that was put in since the last time.

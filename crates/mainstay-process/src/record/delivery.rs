@@ -4,6 +4,7 @@ use super::prefix::Prefix;
 use super::{RecordError, message, registered, request, resolved, settled, timer};
 use crate::event::{Identity, Resolution};
 use crate::handler::Outcome;
+use bytes::Bytes;
 use mainstay_journal::record::Kind;
 use mainstay_types::codec::Reader;
 use mainstay_types::determinant::Point;
@@ -56,8 +57,8 @@ pub enum Delivery {
         origin: Point,
         /// What it depends on, in the encoding of its policy.
         stamp: Vec<u8>,
-        /// What the handler gets.
-        body: Vec<u8>,
+        /// What the handler gets: a part of what one read from the socket brought.
+        body: Bytes,
     },
 }
 
@@ -98,7 +99,8 @@ impl Delivery {
     /// The bytes that follow the head without being copied into it.
     pub(crate) fn tail(&self) -> &[u8] {
         match self {
-            Self::Request { body, .. } | Self::Message { body, .. } => body,
+            Self::Request { body, .. } => body,
+            Self::Message { body, .. } => body,
             _ => &[],
         }
     }
@@ -126,7 +128,7 @@ impl Delivery {
             registered::KIND => Self::Registered { replaces: registered::take(&mut reader)? },
             message::KIND => {
                 let (from, ssn, origin, stamp) = message::take(&mut reader)?;
-                Self::Message { from, ssn, origin, stamp, body: reader.rest().to_vec() }
+                Self::Message { from, ssn, origin, stamp, body: Bytes::copy_from_slice(reader.rest()) }
             }
             _ => {
                 let (output, resolution) = resolved::take(&mut reader)?;
@@ -173,7 +175,7 @@ mod tests {
                 ssn: Ssn(7),
                 origin: Point { incarnation: Incarnation(3), delivery: DeliveryIndex(5) },
                 stamp: vec![1, 2],
-                body: b"m".to_vec(),
+                body: Bytes::from_static(b"m"),
             },
         ];
         for delivery in deliveries {

@@ -16,6 +16,9 @@ pub(crate) const HEARTBEAT: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 /// Room made for one read, in bytes.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 
+/// Room that an empty buffer keeps at most, in bytes.
+const ROOM_BYTES_MAX: usize = 4 * READ_BYTES;
+
 /// A frame is longer than its receiver takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {bytes} bytes, at most {frame_bytes_max} are taken")]
@@ -86,7 +89,7 @@ impl Splitter {
     ///
     /// The room grows with what has arrived, not with what a length announces: memory is pinned only by bytes sent.
     pub fn room(&mut self) -> &mut Vec<u8> {
-        if self.buffer.is_empty() && self.buffer.capacity() > 4 * READ_BYTES {
+        if self.buffer.is_empty() && self.buffer.capacity() > ROOM_BYTES_MAX {
             self.buffer = Vec::with_capacity(READ_BYTES);
         }
         let missing = match length_at(&self.buffer, 0) {
@@ -129,7 +132,9 @@ impl Splitter {
         // A buffer mostly filled is given away as it is; small runs are copied out, or each would hold a large buffer while
         // it waits to be dealt with.
         if end * 2 >= self.buffer.capacity() {
-            let mut rest = Vec::with_capacity(READ_BYTES.max(self.buffer.len() - end));
+            // What comes next is likely to need as much room: grown from a smaller buffer it would be copied on the way.
+            let room = self.buffer.capacity().clamp(READ_BYTES, ROOM_BYTES_MAX);
+            let mut rest = Vec::with_capacity(room.max(self.buffer.len() - end));
             rest.extend_from_slice(&self.buffer[end..]);
             self.buffer.truncate(end);
             return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
@@ -199,7 +204,7 @@ mod tests {
         let mut splitter = Splitter::new(u32::MAX);
         splitter.room().extend_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(splitter.whole(), Ok(None));
-        assert!(splitter.room().capacity() <= 4 * READ_BYTES);
+        assert!(splitter.room().capacity() <= ROOM_BYTES_MAX);
     }
 
     #[test]
