@@ -177,6 +177,7 @@ impl Channel {
     }
 
     /// The gate let the messages to `to` up to `ssn` leave: they are sent as soon as session and window allow. Never taken back.
+    #[inline]
     pub fn release(&mut self, to: NodeId, ssn: Ssn) {
         let link = self.link_mut(to);
         assert!(ssn <= link.log.appended(), "only what was emitted can be released");
@@ -203,6 +204,7 @@ impl Channel {
 
     /// The highest number given to a message to `to`.
     #[must_use]
+    #[inline]
     pub fn appended(&self, to: NodeId) -> Ssn {
         self.link(to).log.appended()
     }
@@ -219,6 +221,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Refusal`]; it was not taken in, and the session is to be ended.
+    #[inline]
     pub fn arrived(&mut self, from: NodeId, message: &Message<'_>) -> Result<Arrival, Refusal> {
         let limits = self.limits;
         let link = self.link_mut(from);
@@ -254,6 +257,7 @@ impl Channel {
     ///
     /// # Panics
     /// If it is not the one behind the last one delivered: messages of a link are delivered in order.
+    #[inline]
     pub fn delivered(&mut self, from: NodeId, ssn: Ssn, origin: Point) {
         let link = self.link_mut(from);
         assert_eq!(ssn, link.delivered.next(), "messages of a link are delivered in order, without a gap");
@@ -266,6 +270,7 @@ impl Channel {
     ///
     /// # Panics
     /// If they are not delivered yet.
+    #[inline]
     pub fn cover(&mut self, from: NodeId, ssn: Ssn) {
         let link = self.link_mut(from);
         assert!(ssn <= link.delivered, "only what was delivered can be covered");
@@ -366,6 +371,7 @@ impl Channel {
 
     /// The life of `peer` that a session is open with.
     #[must_use]
+    #[inline]
     pub fn session(&self, peer: NodeId) -> Option<Incarnation> {
         match &self.link(peer).stage {
             Stage::Open(session) => Some(session.incarnation),
@@ -375,6 +381,7 @@ impl Channel {
 
     /// Whether [`Self::frames_for`] has something for `peer`, and whether it hurries.
     #[must_use]
+    #[inline]
     pub fn owed(&self, peer: NodeId) -> Owed {
         let link = self.link(peer);
         let Some(acknowledgement) = link.owed() else { return Owed::Nothing };
@@ -427,6 +434,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Refusal`]; nothing was changed, and the session is to be ended.
+    #[inline]
     pub fn received(&mut self, peer: NodeId, ssn: Ssn) -> Result<(), Refusal> {
         self.link_mut(peer).credit("Received", ssn)
     }
@@ -435,6 +443,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`Refusal`]; nothing was changed, and the session is to be ended.
+    #[inline]
     pub fn covered(&mut self, peer: NodeId, ssn: Ssn) -> Result<(), Refusal> {
         let link = self.link_mut(peer);
         link.credit("Covered", ssn)?;
@@ -576,18 +585,22 @@ impl Channel {
         save::restore(self, bytes)
     }
 
+    #[inline]
     pub(crate) fn find(&self, peer: NodeId) -> Option<usize> {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }
 
+    #[inline]
     fn expect(&self, peer: NodeId) -> usize {
         self.find(peer).expect("the composer names only nodes of the list of peers")
     }
 
+    #[inline]
     fn link(&self, peer: NodeId) -> &Link {
         &self.links[self.expect(peer)]
     }
 
+    #[inline]
     fn link_mut(&mut self, peer: NodeId) -> &mut Link {
         let place = self.expect(peer);
         &mut self.links[place]

@@ -166,6 +166,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Panics
     /// Past 4 GiB, which every limit forbids long before.
+    #[inline]
     pub fn put_with_length(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; LENGTH_BYTES]);
@@ -178,6 +179,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// [`FrameError`]; the connection is not to be used on.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FrameError> {
         let mut reader = Reader::new(bytes);
         let kind = reader.u8()?;
@@ -230,6 +232,7 @@ impl<'a> Message<'a> {
         out.extend_from_slice(self.body);
     }
 
+    #[inline]
     fn parse(from: &mut Reader<'a>) -> Result<Self, FrameError> {
         Ok(Self {
             ssn: Ssn(from.u64()?),
@@ -249,6 +252,7 @@ pub type Split<'a> = (&'a [u8], &'a [u8]);
 ///
 /// # Errors
 /// [`FrameError::TooLong`], before the frame has come: nothing of it needs to be kept.
+#[inline]
 pub fn split(bytes: &[u8], frame_bytes_max: u64) -> Result<Option<Split<'_>>, FrameError> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
@@ -260,6 +264,7 @@ pub fn split(bytes: &[u8], frame_bytes_max: u64) -> Result<Option<Split<'_>>, Fr
     Ok(rest.split_at_checked(length as usize))
 }
 
+#[inline]
 pub(crate) fn put_place(place: Option<Place>, out: &mut Vec<u8>) {
     out.push(u8::from(place.is_some()));
     if let Some(place) = place {
@@ -267,6 +272,7 @@ pub(crate) fn put_place(place: Option<Place>, out: &mut Vec<u8>) {
     }
 }
 
+#[inline]
 pub(crate) fn take_place(from: &mut Reader<'_>) -> Result<Option<Place>, FrameError> {
     match from.u8()? {
         0 => Ok(None),

@@ -170,6 +170,7 @@ impl Link {
     }
 
     /// The next message that may be sent now, counted as sent.
+    #[inline]
     pub(crate) fn next_to_send(&mut self) -> Option<Ssn> {
         let Stage::Open(Session { sending, .. }) = &mut self.stage else { return None };
         let next = next_in(&self.log, self.released, sending)?;
@@ -181,6 +182,7 @@ impl Link {
     }
 
     /// Whether a message may be sent now.
+    #[inline]
     pub(crate) fn has_to_send(&self) -> bool {
         match &self.stage {
             Stage::Open(Session { sending, .. }) => next_in(&self.log, self.released, sending).is_some(),
@@ -188,6 +190,7 @@ impl Link {
         }
     }
 
+    #[inline]
     pub(crate) fn owed(&self) -> Option<Acknowledgement> {
         match &self.stage {
             Stage::Open(Session { receiving, .. }) => Some(receiving.owed(self.delivered, self.covered)),
@@ -197,6 +200,7 @@ impl Link {
 
     /// The memory that the peer pins, if it is so much that the peer should be told: when a checkpoint of it would give some back, and
     /// again when it has made that one and it was not enough.
+    #[inline]
     pub(crate) fn pinned(&self, limits: &Limits) -> Option<u64> {
         let Stage::Open(Session { sending, .. }) = &self.stage else { return None };
         let (bytes, covered) = (self.log.bytes(), self.log.covered());
@@ -205,6 +209,7 @@ impl Link {
     }
 }
 
+#[inline]
 fn next_in(log: &SenderLog, released: Ssn, sending: &Sending) -> Option<Ssn> {
     let next = sending.sent().next();
     let entry = (next <= released).then(|| log.entry(next)).flatten()?;

@@ -102,6 +102,7 @@ impl Policy {
 
     /// Whether a message's delivery is recorded in its receiver's journal. What comes from outside the cluster always is.
     #[must_use]
+    #[inline]
     pub fn journals_messages(self) -> bool {
         match self {
             Self::Immediate | Self::Deferred | Self::Hybrid | Self::Optimistic => true,
@@ -123,6 +124,7 @@ impl Policy {
 
     /// What the delivery of the record that ends at `end` waits for.
     #[must_use]
+    #[inline]
     pub fn delivery_after(self, level: Level, end: Lsn) -> After {
         match self {
             Self::Immediate => record_safe(level, end),
@@ -135,6 +137,7 @@ impl Policy {
     /// `end` is what [`Self::effect_after`] says; `index` is what [`crate::logging::Logging::waits_for`] says at the message's
     /// emission. A pair without guarantee, which the configuration refuses, waits as long as any.
     #[must_use]
+    #[inline]
     pub fn message_after(self, to: Self, level: Level, end: Lsn, index: DeliveryIndex) -> After {
         let as_message = matches!(self.pair(to), Ok(Pair { departure: Departure::AsMessage, .. }));
         match self {
@@ -152,6 +155,7 @@ impl Policy {
     /// Under [`Policy::Immediate`] the delivery has waited already, so that this is met when asked for; it is the same
     /// row all the same, because a duplicate's answer or a read may be asked for by someone who did not wait.
     #[must_use]
+    #[inline]
     pub fn effect_after(self, level: Level, end: Lsn, index: DeliveryIndex) -> After {
         match self {
             Self::Immediate | Self::Deferred => record_safe(level, end),
@@ -209,6 +213,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`NoGuarantee`].
+    #[inline]
     pub fn pair(self, to: Self) -> Result<Pair, NoGuarantee> {
         let departure = match (self, to) {
             (Self::Unlogged, Self::Unlogged) => Departure::AsMessage,
@@ -254,6 +259,7 @@ impl Policy {
 
 /// What waits for the record that ends at `end` to be safe at `level`.
 #[must_use]
+#[inline]
 pub fn record_safe(level: Level, end: Lsn) -> After {
     match level {
         Level::Memory => After::NOTHING,

@@ -36,6 +36,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Starts at the first byte.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -48,6 +49,7 @@ impl<'a> Reader<'a> {
 
     /// The bytes not read yet.
     #[must_use]
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -56,6 +58,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] if fewer are left.
+    #[inline]
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
         let left = self.bytes.len() - self.at;
         if left < length {
@@ -66,6 +69,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Truncated> {
         self.take(N).map(|bytes| bytes.try_into().expect("take returned N bytes"))
     }
@@ -74,6 +78,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8, Truncated> {
         self.array::<1>().map(|bytes| bytes[0])
     }
@@ -82,6 +87,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Truncated> {
         self.array().map(u16::from_le_bytes)
     }
@@ -90,6 +96,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Truncated> {
         self.array().map(u32::from_le_bytes)
     }
@@ -98,6 +105,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Truncated> {
         self.array().map(u64::from_le_bytes)
     }
@@ -106,6 +114,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// See [`VarintError`].
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, VarintError> {
         let at = self.at;
         let mut value = 0_u64;
@@ -126,6 +135,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Truncated> {
         let length = self.u32()?;
         self.take(length as usize)
@@ -136,6 +146,7 @@ impl<'a> Reader<'a> {
 ///
 /// # Panics
 /// Past 4 GiB, which every limit forbids long before.
+#[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(
         &u32::try_from(bytes.len()).expect("byte strings are limited below 4 GiB").to_le_bytes(),
@@ -144,6 +155,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Appends a number in 1 to 10 bytes (LEB128): seven bits each, the lowest first, with the highest bit set in all but the last.
+#[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);

@@ -35,6 +35,7 @@ impl Place {
     pub const BYTES: usize = 32;
 
     /// Appends the encoding: four little-endian words.
+    #[inline]
     pub fn put(&self, out: &mut Vec<u8>) {
         for word in [self.delivery.0, self.life.0, self.now.0, self.seed] {
             out.extend_from_slice(&word.to_le_bytes());
@@ -45,6 +46,7 @@ impl Place {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn take(from: &mut Reader<'_>) -> Result<Self, Truncated> {
         Ok(Self {
             delivery: DeliveryIndex(from.u64()?),
@@ -60,6 +62,7 @@ impl Point {
     pub const BYTES: usize = 16;
 
     /// Appends the encoding: two little-endian words.
+    #[inline]
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.delivery.0.to_le_bytes());
@@ -69,6 +72,7 @@ impl Point {
     ///
     /// # Errors
     /// [`Truncated`] at the end.
+    #[inline]
     pub fn take(from: &mut Reader<'_>) -> Result<Self, Truncated> {
         Ok(Self { incarnation: Incarnation(from.u64()?), delivery: DeliveryIndex(from.u64()?) })
     }

@@ -16,6 +16,7 @@ macro_rules! number {
             /// # Panics
             /// When the number space is used up, which no deployment reaches.
             #[must_use]
+            #[inline]
             pub fn next(self) -> Self {
                 Self(self.0.checked_add(1).expect("identity numbers are never used up"))
             }

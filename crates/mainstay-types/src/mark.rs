@@ -20,6 +20,7 @@ impl Mark {
 
     /// This mark's place in a table of all marks.
     #[must_use]
+    #[inline]
     pub fn index(self) -> usize {
         self as usize
     }
@@ -37,6 +38,7 @@ impl After {
 
     /// One mark.
     #[must_use]
+    #[inline]
     pub fn mark(mark: Mark, value: u64) -> Self {
         Self([Some((mark, value)), None])
     }
@@ -46,6 +48,7 @@ impl After {
     /// # Panics
     /// With more than two different marks, which no policy row has.
     #[must_use]
+    #[inline]
     pub fn and(mut self, mark: Mark, value: u64) -> Self {
         for slot in &mut self.0 {
             match slot {
@@ -65,11 +68,13 @@ impl After {
 
     /// The value of `mark` that is waited for, if it is one of the two.
     #[must_use]
+    #[inline]
     pub fn value_of(&self, mark: Mark) -> Option<u64> {
         self.waits().find(|&(waited, _)| waited == mark).map(|(_, value)| value)
     }
 
     /// The pairs, in no particular order.
+    #[inline]
     pub fn waits(&self) -> impl Iterator<Item = (Mark, u64)> + '_ {
         self.0.iter().flatten().copied()
     }
