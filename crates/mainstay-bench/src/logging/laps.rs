@@ -21,6 +21,9 @@ const LAP_OPERATIONS_MIN: u32 = 64;
 /// which they would take no more.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
 
+/// What each message kept takes beside its body, about, in bytes.
+const KEPT_BESIDE_BYTES: u64 = 256;
+
 /// Highest latency of causal logging over that without logging.
 const CAUSAL_LATENCY_MAX: f64 = 1.15;
 
@@ -284,7 +287,7 @@ impl Measured {
 
     fn lap(&mut self) -> Result<(), LoggingError> {
         let operations = u64::from(self.load.messages);
-        let bytes = operations * self.messages_each * u64::from(self.load.bytes);
+        let bytes = operations * self.messages_each * (u64::from(self.load.bytes) + KEPT_BESIDE_BYTES);
         if self.sent_bytes + bytes > KEPT_BYTES_MAX && self.what.keeps_until_checkpoints() {
             self.cluster.checkpoint()?;
             (self.sent_bytes, self.sent_operations) = (0, 0);

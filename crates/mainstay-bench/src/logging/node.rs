@@ -6,6 +6,7 @@ use super::handler::{Load, Measured, node_id};
 use super::pattern::{Pattern, Place};
 use mainstay_disk::disk::Backend;
 use mainstay_disk::open::Options;
+use mainstay_journal::geometry::Geometry;
 use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Cluster, Config, Limits};
 use mainstay_recovery::policy::Policy;
@@ -29,6 +30,9 @@ const INGRESS_THREADS: usize = 1;
 
 /// How long the benchmark may be busy elsewhere between two requests.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
+
+/// Pages of 4 MiB in a segment: each is written in full when a node starts, and there are some 170 nodes.
+const SEGMENT_PAGES: u32 = 4;
 
 /// No checkpoint is taken but the ones that are asked for between two measurements.
 const CHECKPOINT_LOG_BYTES: u64 = u64::MAX;
@@ -185,7 +189,10 @@ impl Recoverable {
         Ok(Settings {
             directory: self.directory.clone(),
             disk: Options {
-                journal: OpenOptions::default(),
+                journal: OpenOptions {
+                    geometry: Geometry { segment_pages: SEGMENT_PAGES, ..Geometry::default() },
+                    ..OpenOptions::default()
+                },
                 backend: Backend::Auto,
                 create_directory: true,
                 hint: "mainstay bench logging".to_owned(),
