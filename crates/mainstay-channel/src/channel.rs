@@ -177,7 +177,6 @@ impl Channel {
     }
 
     /// The gate let the messages to `to` up to `ssn` leave: they are sent as soon as session and window allow. Never taken back.
-    #[inline]
     pub fn release(&mut self, to: NodeId, ssn: Ssn) {
         let link = self.link_mut(to);
         assert!(ssn <= link.log.appended(), "only what was emitted can be released");
@@ -204,7 +203,6 @@ impl Channel {
 
     /// The highest number given to a message to `to`.
     #[must_use]
-    #[inline]
     pub fn appended(&self, to: NodeId) -> Ssn {
         self.link(to).log.appended()
     }
@@ -270,7 +268,6 @@ impl Channel {
     ///
     /// # Panics
     /// If they are not delivered yet.
-    #[inline]
     pub fn cover(&mut self, from: NodeId, ssn: Ssn) {
         let link = self.link_mut(from);
         assert!(ssn <= link.delivered, "only what was delivered can be covered");
@@ -371,7 +368,6 @@ impl Channel {
 
     /// The life of `peer` that a session is open with.
     #[must_use]
-    #[inline]
     pub fn session(&self, peer: NodeId) -> Option<Incarnation> {
         match &self.link(peer).stage {
             Stage::Open(session) => Some(session.incarnation),
@@ -381,7 +377,6 @@ impl Channel {
 
     /// Whether [`Self::frames_for`] has something for `peer`, and whether it hurries.
     #[must_use]
-    #[inline]
     pub fn owed(&self, peer: NodeId) -> Owed {
         let link = self.link(peer);
         let Some(acknowledgement) = link.owed() else { return Owed::Nothing };
@@ -434,7 +429,6 @@ impl Channel {
     ///
     /// # Errors
     /// [`Refusal`]; nothing was changed, and the session is to be ended.
-    #[inline]
     pub fn received(&mut self, peer: NodeId, ssn: Ssn) -> Result<(), Refusal> {
         self.link_mut(peer).credit("Received", ssn)
     }
@@ -443,7 +437,6 @@ impl Channel {
     ///
     /// # Errors
     /// [`Refusal`]; nothing was changed, and the session is to be ended.
-    #[inline]
     pub fn covered(&mut self, peer: NodeId, ssn: Ssn) -> Result<(), Refusal> {
         let link = self.link_mut(peer);
         link.credit("Covered", ssn)?;
@@ -585,12 +578,10 @@ impl Channel {
         save::restore(self, bytes)
     }
 
-    #[inline]
     pub(crate) fn find(&self, peer: NodeId) -> Option<usize> {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }
 
-    #[inline]
     fn expect(&self, peer: NodeId) -> usize {
         self.find(peer).expect("the composer names only nodes of the list of peers")
     }
