@@ -1,11 +1,11 @@
 //! A delivery without a process: the handler called once, with what a record would give it. For those who run a history by
 //! themselves, as a model does.
 
-use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random};
+use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random, RequestId};
 use crate::history::guarded;
 use crate::port::{Port, PortIndex};
 use crate::summary::Summary;
-use mainstay_types::id::{DeliveryIndex, OutputId, StoreId};
+use mainstay_types::id::{DeliveryIndex, NodeId, OutputId, StoreId};
 use mainstay_types::time::Time;
 
 /// Which of its functions is called.
@@ -13,6 +13,8 @@ use mainstay_types::time::Time;
 pub enum Call<'a> {
     /// [`Handler::handle`] with this body.
     Request(&'a [u8]),
+    /// [`Handler::message`] of this node, with this body.
+    Message(NodeId, &'a [u8]),
     /// [`Handler::timer`] with this token.
     Timer(u64),
     /// [`Handler::output_settled`].
@@ -34,6 +36,27 @@ pub struct Given<'a> {
     pub store: StoreId,
     /// The declared ports.
     pub ports: &'a [Port],
+    /// The other nodes of its cluster.
+    pub nodes: &'a [NodeId],
+    /// Bytes of a message to one of them, at most.
+    pub message_bytes_max: usize,
+}
+
+impl<'a> Given<'a> {
+    /// What a handler is given that has not drawn a random number yet: for one that is wrapped and recorded.
+    #[must_use]
+    pub fn of(context: &'a Context<'_>) -> Self {
+        Self {
+            now: context.now,
+            seed: context.random.0,
+            delivery: context.delivery,
+            next_output: context.asked.next_output,
+            store: context.store,
+            ports: context.ports,
+            nodes: context.nodes,
+            message_bytes_max: context.message_bytes_max,
+        }
+    }
 }
 
 /// What the delivery did.
@@ -45,6 +68,10 @@ pub struct Performed {
     pub outputs: Vec<(OutputId, PortIndex, Vec<u8>)>,
     /// Timers set: when they are due, and their tokens.
     pub timers: Vec<(Time, u64)>,
+    /// Messages to other nodes, in order.
+    pub messages: Vec<(NodeId, Vec<u8>)>,
+    /// Answers to requests of earlier deliveries.
+    pub late_answers: Vec<(RequestId, Answer)>,
 }
 
 /// The handler panicked; its state is worthless now.
@@ -56,15 +83,29 @@ pub struct HandlerPanicked {
 }
 
 impl Performed {
+    /// What a delivery did that ended with `answer`, and whose context this is.
+    #[must_use]
+    pub fn of(answer: Option<Answer>, context: &Context<'_>) -> Self {
+        let Asked { outputs, timers, messages, answers, .. } = &*context.asked;
+        Self {
+            answer,
+            outputs: outputs.clone(),
+            timers: timers.clone(),
+            messages: messages.clone(),
+            late_answers: answers.clone(),
+        }
+    }
+
     /// What a process would record of it.
     #[must_use]
     pub fn summary(&self, ports: &[Port]) -> Summary {
-        let asked = Asked { outputs: self.outputs.clone(), timers: self.timers.clone(), ..Asked::default() };
-        Summary::of(self.answer.as_ref(), &asked, ports)
+        let Self { answer, outputs, timers, messages, late_answers } = self.clone();
+        let asked = Asked { outputs, timers, messages, answers: late_answers, ..Asked::default() };
+        Summary::of(answer.as_ref(), &asked, ports)
     }
 }
 
-/// Calls `handler` once. There are no other nodes to send messages to.
+/// Calls `handler` once.
 ///
 /// # Errors
 /// [`HandlerPanicked`]; then the handler is not to be used any further.
@@ -81,11 +122,15 @@ pub fn deliver<H: Handler>(
         asked: &mut asked,
         ports: given.ports,
         delivery: given.delivery,
-        nodes: &[],
-        message_bytes_max: 0,
+        nodes: given.nodes,
+        message_bytes_max: given.message_bytes_max,
     };
     let done = guarded(|| match call {
         Call::Request(body) => handler.handle(body, &mut context),
+        Call::Message(from, body) => {
+            handler.message(from, body, &mut context);
+            None
+        }
         Call::Timer(token) => {
             handler.timer(token, &mut context);
             None
@@ -96,5 +141,5 @@ pub fn deliver<H: Handler>(
         }
     });
     let answer = done.map_err(|panicked| HandlerPanicked { message: panicked.message })?;
-    Ok(Performed { answer, outputs: asked.outputs, timers: asked.timers })
+    Ok(Performed::of(answer, &context))
 }

@@ -224,6 +224,7 @@ impl<E: Exercise> FailureFree for Alone<'_, E> {
 fn of_call(call: Call<'_>) -> String {
     match call {
         Call::Request(body) => format!("request {}", shown(body)),
+        Call::Message(from, body) => format!("message of {from}: {}", shown(body)),
         Call::Timer(token) => format!("timer {token}"),
         Call::Settled(output, outcome) => format!("output {output} settled: {outcome:?}"),
     }

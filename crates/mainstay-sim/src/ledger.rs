@@ -360,6 +360,7 @@ impl FailureFree for State {
                 Ok(answer) => wishes.performed.answer = Some(answer),
                 Err(AlwaysPanics) => return Err(Stopped::Panics("poison".to_owned())),
             },
+            Call::Message(..) => unreachable!("the ledger stands alone"),
             Call::Timer(token) => self.timer(token, &mut wishes),
             Call::Settled(output, outcome) => self.output_settled(output, outcome),
         }

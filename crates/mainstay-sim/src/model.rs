@@ -131,6 +131,8 @@ impl<F: FailureFree> Model<F> {
             next_output: OutputId(self.last_output + 1),
             store: terms.store,
             ports: &terms.ports,
+            nodes: &[],
+            message_bytes_max: 0,
         };
         let mut done = Done::default();
         let mut performed = Performed::default();

@@ -1,5 +1,6 @@
 //! Running seeds: two threads, results merged in the order of the seeds, each seed judged by itself.
 
+use crate::cluster::own::OwnSubject;
 use crate::cluster::world::ClusterWorld;
 use crate::journal_world::JournalWorld;
 use crate::ledger::LedgerSubject;
@@ -340,7 +341,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
             World::new(Rc::<LedgerSubject>::default(), Plan::default(), seed, rules, trace).run()
         }
         SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
-        SimMachine::Cluster => ClusterWorld::new(seed, rules, trace).run(),
+        SimMachine::Cluster => ClusterWorld::new(Rc::new(OwnSubject), seed, rules, trace).run(),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

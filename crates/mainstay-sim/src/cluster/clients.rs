@@ -1,15 +1,16 @@
 //! The outside of a cluster: clients who repeat by key at the same node, readers, receivers of outputs and the person who resolves
 //! what is in doubt.
 
-use crate::cluster::service::{Command, Kind};
+use crate::cluster::subject::Asked;
 use crate::cluster::world::{ClusterWorld, Happening};
-use crate::properties::legal_order::LegalOrder;
+use crate::properties::legal_order::{Alone, LegalOrder};
 use crate::properties::{Property, Violation};
 use crate::reach::Reach;
 use crate::world::{MICROSECOND, MILLISECOND};
 use mainstay_process::effect::{Limit, Output, Reply};
 use mainstay_process::event::{Event, Identity, ReplyToken, Request, Resolution};
-use mainstay_process::handler::Outcome;
+use mainstay_process::handler::{Answer, Outcome};
+use mainstay_process::port::Guarantee;
 use mainstay_types::id::{NodeId, OutputId};
 
 const STATUS_TAKEN: u16 = 200;
@@ -20,7 +21,7 @@ pub(crate) struct Call {
     pub(crate) home: NodeId,
     pub(crate) body: Vec<u8>,
     identity: Identity,
-    answer: Option<Vec<u8>>,
+    answer: Option<Answer>,
     /// The life that gave the answer.
     answered_in: u64,
     /// How often it is asked for again once it is answered.
@@ -31,7 +32,8 @@ pub(crate) struct Call {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Who {
     Call(usize),
-    Reader,
+    /// A reader, by the number of the read.
+    Reader(usize),
     Person,
 }
 
@@ -42,7 +44,7 @@ impl Call {
     }
 
     /// Compares with a run without failures.
-    pub(crate) fn check(&self, number: u64, order: &LegalOrder) -> Result<(), Violation> {
+    pub(crate) fn check<A: Alone>(&self, number: u64, order: &LegalOrder<A>) -> Result<(), Violation> {
         let folded = order.folded(self.home.0, number);
         let least = usize::from(self.identity != Identity::None);
         if folded > 1 || folded < least {
@@ -65,51 +67,10 @@ impl ClusterWorld {
         }
         let ids = self.ids();
         let number = self.calls.len();
-        let home = ids[self.random.index(ids.len())];
-        let kind = self.draw_kind(home, &ids);
-        let padding = self.random.between(0, self.setup.rates.padding_bytes_max) as u16;
-        let body = Command { call: number as u64, kind, padding }.encode();
-        let identity = match self.random.below(10) {
-            0 => Identity::None,
-            _ => Identity::Key(format!("call {number}").into_bytes()),
-        };
-        let again = self.random.below(3).saturating_sub(1) as u32;
+        let asked = self.subject.call(number as u64, &ids, &self.setup.rates, &mut self.random);
+        let Some(Asked { home, body, identity, again }) = asked else { return };
         self.calls.push(Call { home, body, identity, answer: None, answered_in: 0, again });
         self.ask(number);
-    }
-
-    fn draw_kind(&mut self, home: NodeId, ids: &[NodeId]) -> Kind {
-        let others: Vec<u32> = ids.iter().filter(|id| **id != home).map(|id| id.0).collect();
-        let other = |world: &mut Self| others[world.random.index(others.len())];
-        match self.random.below(12) {
-            0 => Kind::Local,
-            1..=4 => {
-                let mut route = Vec::new();
-                let mut at = home.0;
-                for _ in 0..self.random.between(1, 4) {
-                    let next: Vec<u32> = ids.iter().map(|id| id.0).filter(|id| *id != at).collect();
-                    at = next[self.random.index(next.len())];
-                    if at != home.0 {
-                        route.push(at);
-                    } else if next.len() == 1 {
-                        break;
-                    }
-                }
-                // No node tells itself: the same twice in a row would.
-                route.dedup();
-                if route.is_empty() {
-                    route.push(other(self));
-                }
-                Kind::Chain { route }
-            }
-            5..=7 => {
-                let to: Vec<u32> = others.iter().copied().filter(|_| self.random.coin()).collect();
-                Kind::Fan { to: if to.is_empty() { others } else { to } }
-            }
-            8 => Kind::PingPong { with: other(self), turns: self.random.between(0, 6) as u8 },
-            9 => Kind::Timer { delay_us: self.random.below(5_000) as u32, tells: other(self) },
-            _ => Kind::Output { port: self.random.below(3) as u8 },
-        }
     }
 
     /// Asks, and again later for as long as there is no answer.
@@ -142,9 +103,11 @@ impl ClusterWorld {
     pub(crate) fn read(&mut self) {
         if !self.ending {
             let ids = self.ids();
-            let node = ids[self.random.index(ids.len())];
-            self.send_to(node, Who::Reader);
-            self.after_up_to(6 * MILLISECOND, Happening::Read);
+            if let Some((node, query)) = self.subject.read(&ids, &mut self.random) {
+                self.queries.push(query);
+                self.send_to(node, Who::Reader(self.queries.len() - 1));
+                self.after_up_to(6 * MILLISECOND, Happening::Read);
+            }
         }
     }
 
@@ -155,7 +118,7 @@ impl ClusterWorld {
                 let Call { identity, body, .. } = &self.calls[call];
                 Event::Request(Request { token, identity: identity.clone(), body: body.clone() })
             }
-            Who::Reader => Event::Query { token, body: Vec::new() },
+            Who::Reader(number) => Event::Query { token, body: self.queries[number].clone() },
             Who::Person => unreachable!("a person acts at the node"),
         };
         self.step(node, event)
@@ -168,22 +131,17 @@ impl ClusterWorld {
     pub(crate) fn replied(&mut self, node: NodeId, token: ReplyToken, reply: Reply) -> Result<(), Violation> {
         let lost = !self.ending && self.random.chance(self.setup.rates.client_lost_per_mille);
         match (self.who(token), reply) {
-            (Who::Reader, Reply::Read { answer, .. }) => {
-                let number = |at: usize| {
-                    let bytes = answer.body[at..at + 8].try_into().expect("a read shows two numbers");
-                    u64::from_le_bytes(bytes)
-                };
+            (Who::Reader(number), Reply::Read { answer, .. }) => {
                 self.reached.hit(Reach::Read);
-                self.reads.push((node, number(0), number(8)));
+                self.reads.push((node, number, answer));
             }
             (Who::Call(number), Reply::Answer { answer, replayed, .. }) => {
                 let life = self.nodes[&node].lives;
                 let call = &mut self.calls[number];
                 if let Some(before) = &call.answer
-                    && *before != answer.body
+                    && *before != *answer
                 {
-                    let what =
-                        format!("call {number} was answered {before:?} first and {:?} now", answer.body);
+                    let what = format!("call {number} was answered {before:?} first and {answer:?} now");
                     return Err(Violation::new(Property::SameAnswer, what));
                 }
                 if replayed && call.answer.is_some() {
@@ -195,7 +153,7 @@ impl ClusterWorld {
                     call.answered_in = life;
                     call.again += u32::from(lost);
                 }
-                call.answer = Some(answer.body.clone());
+                call.answer = Some((*answer).clone());
             }
             (_, Reply::Busy { limit: Limit::SenderLog }) => self.reached.hit(Reach::BusySenderLog),
             (Who::Person, Reply::Resolved) => self.reached.hit(Reach::Resolved),
@@ -230,7 +188,8 @@ impl ClusterWorld {
             let what = format!("{key} arrived at port {port} after it was given up: {body:?}");
             return Err(Violation::new(Property::OutputsGuaranteed, what));
         }
-        self.reached.add(Reach::DuplicateDropped, u64::from(port == 0 && received.times > 0));
+        let drops = self.setup.ports[port].guarantee == Guarantee::Deduplicated && received.times > 0;
+        self.reached.add(Reach::DuplicateDropped, u64::from(drops));
         received.times += 1;
         // The answer is under way as the output was.
         self.after_up_to(2 * MILLISECOND, Happening::Settled { node, life, output });

@@ -11,8 +11,10 @@ mod disk_work;
 mod failing;
 mod network;
 mod node;
+pub(crate) mod own;
 pub(crate) mod service;
 pub(crate) mod setup;
+pub(crate) mod subject;
 pub(crate) mod world;
 
 use crate::reach::Reach;

@@ -1,8 +1,8 @@
 //! One node: its disk, its lives, and how it is started and stepped.
 
 use crate::cluster::disk_work::{CheckpointWork, Duty, Operation};
-use crate::cluster::service::{Service, State};
 use crate::cluster::setup::Setup;
+use crate::cluster::subject::Hosted;
 use crate::cluster::world::{ClusterWorld, Happening};
 use crate::disk::Disk;
 use crate::properties::{Property, Violation, survivors_run_on};
@@ -55,7 +55,7 @@ pub(crate) struct Node {
 
 /// One life of a node.
 pub(crate) struct Life {
-    pub(crate) process: Process<Service, Ring>,
+    pub(crate) process: Process<Box<dyn Hosted>, Ring>,
     pub(crate) catalog: Catalog,
     pub(crate) operations: BTreeMap<u64, Operation>,
     pub(crate) next_operation: u64,
@@ -74,11 +74,11 @@ enum NoStart {
 }
 
 impl Node {
-    pub(crate) fn new(id: NodeId, config: Config, random: &mut Random, rules: Rules) -> Self {
+    pub(crate) fn new(id: NodeId, setup: &Setup, random: &mut Random, rules: Rules) -> Self {
         Self {
             id,
-            config,
-            options: Setup::options(random, id, rules),
+            config: setup.config(id, rules),
+            options: setup.options(random, id, rules),
             disk: Disk::new(Random::new(random.draw())),
             left: Left::default(),
             ring_images: Vec::new(),
@@ -193,7 +193,7 @@ impl ClusterWorld {
         let wall = Time((EPOCH_NS + now_ns).saturating_add_signed(node.skew_ns));
         let start = Start {
             config: Config { entropy, ..node.config.clone() },
-            handler: Service { state: State::new(id.0) },
+            handler: self.subject.handler(id),
             journal,
             report: &report,
             storage: &mut node.disk,

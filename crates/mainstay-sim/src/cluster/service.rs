@@ -84,7 +84,7 @@ pub(crate) enum What {
 /// What a delivery asks of the world.
 pub(crate) trait Asks {
     fn tell(&mut self, to: u32, body: Vec<u8>);
-    fn answer(&mut self, request: u64, body: Vec<u8>);
+    fn answer(&mut self, request: u64, answer: Answer);
     fn send(&mut self, port: u8, body: Vec<u8>) -> u64;
     fn timer(&mut self, delay_us: u32, token: u64);
 }
@@ -100,8 +100,8 @@ impl Asks for Numbered<'_> {
         self.asks.tell(to, body);
     }
 
-    fn answer(&mut self, request: u64, body: Vec<u8>) {
-        self.asks.answer(request, body);
+    fn answer(&mut self, request: u64, answer: Answer) {
+        self.asks.answer(request, answer);
     }
 
     fn send(&mut self, port: u8, body: Vec<u8>) -> u64 {
@@ -266,7 +266,7 @@ impl State {
     }
 
     fn answer(&self, request: u64, call: u64, value: u64, asks: &mut dyn Asks) {
-        asks.answer(request, self.shown(call, value));
+        asks.answer(request, Answer { status: 200, body: self.shown(call, value) });
     }
 
     fn shown(&self, call: u64, value: u64) -> Vec<u8> {
@@ -306,8 +306,7 @@ impl Asks for Real<'_, '_> {
         self.context.tell(NodeId(to), body);
     }
 
-    fn answer(&mut self, request: u64, body: Vec<u8>) {
-        let answer = Answer { status: 200, body };
+    fn answer(&mut self, request: u64, answer: Answer) {
         match &mut self.current {
             Some((current, at_once)) if *current == request => *at_once = Some(answer),
             _ => self.context.answer(RequestId(DeliveryIndex(request)), answer),

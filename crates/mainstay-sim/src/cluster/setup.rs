@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What each port's receiver is able to do.
-pub(crate) const GUARANTEES: [Guarantee; 3] =
-    [Guarantee::Deduplicated, Guarantee::AtLeastOnce, Guarantee::AtMostOnce];
+const GUARANTEES: [Guarantee; 3] = [Guarantee::Deduplicated, Guarantee::AtLeastOnce, Guarantee::AtMostOnce];
 
 /// Optimistic nodes beside `causal:F` with an F above 1 were not looked at with more nodes down at once (docs/simulation.md, "What is open").
 const OPTIMISTIC_BESIDE_CAUSAL_DOWN_MAX: usize = 1;
@@ -30,6 +29,9 @@ pub(crate) struct Setup {
     pub(crate) down_max: usize,
     pub(crate) calls: usize,
     pub(crate) rates: Rates,
+    pub(crate) name: String,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) page_bytes: u32,
     limits: Limits,
     links: LinkLimits,
 }
@@ -101,7 +103,10 @@ impl Setup {
         };
         let level = if random.chance(250) { Level::Process } else { Level::Disk };
         let calls = random.between(20, 60) as usize;
-        Self { policies, level, down_max, calls, rates, limits, links }
+        let ports = PORTS.iter().zip(GUARANTEES);
+        let ports = ports.map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false });
+        let (name, ports, page_bytes) = ("service".to_owned(), ports.collect(), 4096);
+        Self { policies, level, down_max, calls, rates, name, ports, page_bytes, limits, links }
     }
 
     pub(crate) fn config(&self, me: NodeId, rules: Rules) -> Config {
@@ -109,26 +114,22 @@ impl Setup {
             self.policies.iter().filter(|(node, _)| **node != me).map(|(&node, &policy)| (node, policy));
         let cluster = Cluster { id: ClusterId([7; 16]), me, others: others.collect(), links: self.links };
         Config {
-            name: "service".to_owned(),
+            name: self.name.clone(),
             version: 1,
             level: self.level,
             policy: self.policies[&me],
-            ports: PORTS
-                .iter()
-                .zip(GUARANTEES)
-                .map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false })
-                .collect(),
-            cluster: Some(cluster),
+            ports: self.ports.clone(),
+            cluster: (self.policies.len() > 1).then_some(cluster),
             limits: self.limits,
             entropy: 0,
             rules,
         }
     }
 
-    pub(crate) fn options(random: &mut Random, me: NodeId, rules: Rules) -> OpenOptions {
+    pub(crate) fn options(&self, random: &mut Random, me: NodeId, rules: Rules) -> OpenOptions {
         OpenOptions {
             geometry: Geometry {
-                page_bytes: 4096,
+                page_bytes: self.page_bytes,
                 pages: random.between(1, 4) as u16,
                 segment_pages: random.between(2, 8) as u32,
             },

@@ -3,19 +3,21 @@
 use crate::cluster::clients::{Call, Who};
 use crate::cluster::network::Link;
 use crate::cluster::node::Node;
-use crate::cluster::service::State;
 use crate::cluster::setup::Setup;
-use crate::properties::legal_order::LegalOrder;
+use crate::cluster::subject::{Hosted, Subject};
+use crate::properties::legal_order::{Alone, LegalOrder};
 use crate::properties::{Property, Violation, nothing_pinned, outputs_of_nodes};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
 use crate::world::{Ended, MICROSECOND, MILLISECOND};
 use mainstay_process::event::{Event, ReplyToken};
+use mainstay_process::handler::Answer;
 use mainstay_process::port::OutputState;
 use mainstay_types::id::{NodeId, OutputId};
 use mainstay_types::rules::Rules;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Steps of a run before faults end.
 const STEPS_MIN: u64 = 600;
@@ -119,6 +121,7 @@ pub(crate) enum Happening {
 
 /// One run.
 pub(crate) struct ClusterWorld {
+    pub(crate) subject: Rc<dyn Subject>,
     pub(crate) random: Random,
     pub(crate) now_ns: u64,
     queue: BTreeMap<(u64, u64), Happening>,
@@ -132,8 +135,10 @@ pub(crate) struct ClusterWorld {
     pub(crate) links: BTreeMap<(NodeId, NodeId), Link>,
     pub(crate) calls: Vec<Call>,
     pub(crate) tokens: Vec<Who>,
-    /// What readers saw: node, chain, deliveries.
-    pub(crate) reads: Vec<(NodeId, u64, u64)>,
+    /// What readers asked.
+    pub(crate) queries: Vec<Vec<u8>>,
+    /// What they saw: node, number of the query, answer.
+    pub(crate) reads: Vec<(NodeId, usize, Answer)>,
     /// What receivers got: port, body, times, and whether one is on its way.
     pub(crate) outputs: BTreeMap<(NodeId, OutputId), outputs_of_nodes::Received>,
     pub(crate) steps: u64,
@@ -143,18 +148,16 @@ pub(crate) struct ClusterWorld {
 }
 
 impl ClusterWorld {
-    pub(crate) fn new(seed: u64, rules: Rules, trace: Trace) -> Self {
+    pub(crate) fn new(subject: Rc<dyn Subject>, seed: u64, rules: Rules, trace: Trace) -> Self {
         let mut random = Random::new(seed ^ 0xC1_0571);
-        let setup = Setup::draw(&mut random);
-        let nodes: BTreeMap<NodeId, Node> = setup
-            .policies
-            .keys()
-            .map(|&node| (node, Node::new(node, setup.config(node, rules), &mut random, rules)))
-            .collect();
+        let setup = subject.setup(&mut random);
+        let nodes: BTreeMap<NodeId, Node> =
+            setup.policies.keys().map(|&node| (node, Node::new(node, &setup, &mut random, rules))).collect();
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
         let pairs = ids.iter().flat_map(|&one| ids.iter().map(move |&other| (one, other)));
         let links = pairs.filter(|(one, other)| one < other).map(|pair| (pair, Link::default())).collect();
         let mut world = Self {
+            subject,
             random,
             now_ns: 0,
             queue: BTreeMap::new(),
@@ -167,6 +170,7 @@ impl ClusterWorld {
             links,
             calls: Vec::new(),
             tokens: Vec::new(),
+            queries: Vec::new(),
             reads: Vec::new(),
             outputs: BTreeMap::new(),
             steps: 0,
@@ -222,7 +226,7 @@ impl ClusterWorld {
                 }
                 if self.is_at_rest() {
                     if self.last_checkpoints == LAST_CHECKPOINTS {
-                        return self.judge();
+                        return Rc::clone(&self.subject).judge(self);
                     }
                     self.last_checkpoints += 1;
                     self.trace.line(self.now_ns, format_args!("all is at rest"));
@@ -264,7 +268,7 @@ impl ClusterWorld {
                     && done
                     && !life.drain_queued
                     && !life.process.is_collecting()
-                    && life.process.handler().state.open() == 0
+                    && life.process.handler().open() == 0
             })
         };
         self.under_way == 0
@@ -297,7 +301,7 @@ impl ClusterWorld {
                         life.process.is_collecting(),
                         stats.held,
                         stats.backlog,
-                        life.process.handler().state.open(),
+                        life.process.handler().open(),
                         life.operations.len(),
                         life.duties.len(),
                         life.checkpoint.is_some()
@@ -314,32 +318,23 @@ impl ClusterWorld {
         Violation::new(Property::Progress, what)
     }
 
-    fn judge(&self) -> Result<(), Violation> {
-        let state = |node: &Node| -> State {
-            node.life.as_ref().expect("all nodes are up at rest").process.handler().state.clone()
-        };
-        let states: BTreeMap<u32, State> = self.nodes.iter().map(|(id, node)| (id.0, state(node))).collect();
-        let histories = states.iter().map(|(&id, state)| (id, state.history.clone())).collect();
-        let calls = &self.calls;
-        let asked = |call: u64| {
-            let call = calls.get(usize::try_from(call).ok()?)?;
-            Some((call.home.0, call.body.clone()))
-        };
-        let order = LegalOrder::of(histories, &asked)?;
-        order.nothing_left()?;
-        for (&id, state) in &states {
-            if order.state(id) != state {
-                let what = format!("the final state of n{id} is not that of a run without failures");
-                return Err(Violation::new(Property::LegalOrder, what));
-            }
-        }
+    /// The handler of a node, at rest.
+    pub(crate) fn handler(&self, node: NodeId) -> &dyn Hosted {
+        &**self.nodes[&node].life.as_ref().expect("all nodes are up at rest").process.handler()
+    }
+
+    /// What a client asked as `call`, and of which node.
+    pub(crate) fn asked(&self, call: u64) -> Option<(u32, Vec<u8>)> {
+        let call = self.calls.get(usize::try_from(call).ok()?)?;
+        Some((call.home.0, call.body.clone()))
+    }
+
+    /// Compares what clients and receivers saw with a run without failures; nobody may keep anything for anybody.
+    pub(crate) fn compare<A: Alone>(&self, order: &LegalOrder<A>) -> Result<(), Violation> {
         for (number, call) in self.calls.iter().enumerate() {
-            call.check(number as u64, &order)?;
+            call.check(number as u64, order)?;
         }
-        for &(node, chain, deliveries) in &self.reads {
-            order.read(node.0, chain, deliveries)?;
-        }
-        outputs_of_nodes::check(&self.outputs, &order, self.nodes.keys().copied())?;
+        outputs_of_nodes::check(&self.setup.ports, &self.outputs, order, self.nodes.keys().copied())?;
         for (&id, node) in &self.nodes {
             let life = node.life.as_ref().expect("all nodes are up at rest");
             nothing_pinned::check(id, life.process.retained())?;

@@ -5,30 +5,39 @@
 //! history that no such run can have holds an orphan, a loss or a repetition.
 
 use super::{Property, Violation};
-use crate::cluster::service::{Asks, Command, Entry, State, What};
+use crate::cluster::service::{Asks, Entry, What};
+use mainstay_process::handler::Answer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
 pub(crate) const SOURCE: &str = "consistent global state: Chandy and Lamport 1985; no orphans: Alvisi and Marzullo 1998; recovery is correct if some failure-free run \
      looks the same: Elnozahy et al. 2002, section 2.2";
 
+/// What a node of the crash-free run does with what it takes in.
+pub(crate) trait Alone {
+    /// Applies one delivery.
+    fn apply(&mut self, entry: &Entry, asks: &mut dyn Asks);
+
+    /// The number of the call that the body of a request belongs to.
+    fn call_of(body: &[u8]) -> u64;
+}
+
 /// A node of the crash-free run.
-struct Node {
-    state: State,
+struct Node<A> {
+    alone: A,
     history: VecDeque<Entry>,
-    /// The chain after so many deliveries.
-    chains: Vec<u64>,
+    delivered: u64,
     timers: BTreeMap<u64, u64>,
     outputs: BTreeMap<u64, (u8, Vec<u8>)>,
     unsettled: BTreeSet<u64>,
-    answers: BTreeMap<u64, Vec<u8>>,
+    answers: BTreeMap<u64, Answer>,
     /// The call of each request.
     calls: BTreeMap<u64, u64>,
 }
 
 /// What a crash-free run shows.
-pub(crate) struct LegalOrder {
-    nodes: BTreeMap<u32, Node>,
+pub(crate) struct LegalOrder<A> {
+    nodes: BTreeMap<u32, Node<A>>,
     under_way: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
 }
 
@@ -42,7 +51,7 @@ struct Model<'a> {
     timers: &'a mut BTreeMap<u64, u64>,
     outputs: &'a mut BTreeMap<u64, (u8, Vec<u8>)>,
     unsettled: &'a mut BTreeSet<u64>,
-    answers: &'a mut BTreeMap<u64, Vec<u8>>,
+    answers: &'a mut BTreeMap<u64, Answer>,
     calls: &'a BTreeMap<u64, u64>,
 }
 
@@ -51,9 +60,10 @@ impl Asks for Model<'_> {
         self.under_way.entry((self.me, to)).or_default().push_back(body);
     }
 
-    fn answer(&mut self, request: u64, body: Vec<u8>) {
+    fn answer(&mut self, request: u64, answer: Answer) {
         let call = self.calls.get(&request).expect("only requests are answered");
-        self.answers.insert(*call, body);
+        // Where two answer, the first counts.
+        self.answers.entry(*call).or_insert(answer);
     }
 
     fn send(&mut self, port: u8, body: Vec<u8>) -> u64 {
@@ -69,17 +79,17 @@ impl Asks for Model<'_> {
     }
 }
 
-impl LegalOrder {
+impl<A: Alone> LegalOrder<A> {
     /// Executes the histories without failures. `asked` says what a client asked of a node: call, node, body.
     pub(crate) fn of(
-        histories: BTreeMap<u32, Vec<Entry>>,
+        histories: BTreeMap<u32, (A, Vec<Entry>)>,
         asked: &dyn Fn(u64) -> Option<(u32, Vec<u8>)>,
     ) -> Result<Self, Violation> {
-        let node = |(me, history): (u32, Vec<Entry>)| {
+        let node = |(me, (alone, history)): (u32, (A, Vec<Entry>))| {
             let node = Node {
-                state: State::new(me),
+                alone,
                 history: history.into(),
-                chains: vec![0],
+                delivered: 0,
                 timers: BTreeMap::new(),
                 outputs: BTreeMap::new(),
                 unsettled: BTreeSet::new(),
@@ -107,7 +117,7 @@ impl LegalOrder {
                     }
                     _ => None,
                 };
-                let (at, left) = (node.state.history.len(), node.history.len());
+                let (at, left) = (node.delivered, node.history.len());
                 let _ =
                     write!(stuck, "\n  n{me}, delivery {at}, {left} left: {next:?}, to come is {expected:?}");
             }
@@ -118,37 +128,38 @@ impl LegalOrder {
         Ok(order)
     }
 
-    /// At rest nothing may be left over.
-    pub(crate) fn nothing_left(&self) -> Result<(), Violation> {
+    /// At rest every message has arrived.
+    pub(crate) fn nothing_under_way(&self) -> Result<(), Violation> {
         if let Some(((from, to), bodies)) = self.under_way.iter().find(|(_, bodies)| !bodies.is_empty()) {
             return Err(violated(format!("{} messages from n{from} to n{to} are lost", bodies.len())));
-        }
-        for (me, node) in &self.nodes {
-            if node.state.open() + node.timers.len() + node.unsettled.len() > 0 {
-                return Err(violated(format!(
-                    "n{me} is at rest with {} open requests, timers {:?}, outputs {:?}",
-                    node.state.open(),
-                    node.timers,
-                    node.unsettled
-                )));
-            }
         }
         Ok(())
     }
 
-    /// The state of a node at the end.
-    pub(crate) fn state(&self, node: u32) -> &State {
-        &self.nodes[&node].state
-    }
-
-    /// A client of `node` got this answer to `call`.
-    pub(crate) fn answered(&self, node: u32, call: u64, body: &[u8]) -> Result<(), Violation> {
-        let model = self.nodes[&node].answers.get(&call);
-        if model.is_some_and(|model| model == body) {
+    /// A node that has come to its end waits for nothing, with so many open requests.
+    pub(crate) fn nothing_awaited(&self, node: u32, open: usize) -> Result<(), Violation> {
+        let Node { timers, unsettled, .. } = &self.nodes[&node];
+        if open + timers.len() + unsettled.len() == 0 {
             return Ok(());
         }
         Err(violated(format!(
-            "n{node} answered call {call} with {body:?}; a run without failures: {model:?}"
+            "n{node} is at rest with {open} open requests, timers {timers:?}, outputs {unsettled:?}"
+        )))
+    }
+
+    /// A node at the end.
+    pub(crate) fn alone(&self, node: u32) -> &A {
+        &self.nodes[&node].alone
+    }
+
+    /// A client of `node` got this answer to `call`.
+    pub(crate) fn answered(&self, node: u32, call: u64, answer: &Answer) -> Result<(), Violation> {
+        let model = self.nodes[&node].answers.get(&call);
+        if model == Some(answer) {
+            return Ok(());
+        }
+        Err(violated(format!(
+            "n{node} answered call {call} with {answer:?}; a run without failures: {model:?}"
         )))
     }
 
@@ -163,18 +174,6 @@ impl LegalOrder {
         )))
     }
 
-    /// A reader of `node` saw this chain after so many deliveries.
-    pub(crate) fn read(&self, node: u32, chain: u64, deliveries: u64) -> Result<(), Violation> {
-        let chains = &self.nodes[&node].chains;
-        let model = usize::try_from(deliveries).ok().and_then(|place| chains.get(place));
-        if model == Some(&chain) {
-            return Ok(());
-        }
-        Err(violated(format!(
-            "n{node} showed the chain {chain:x} after {deliveries} deliveries; a run without failures: {model:x?}"
-        )))
-    }
-
     /// How often the clients' call was folded at `node`.
     pub(crate) fn folded(&self, node: u32, call: u64) -> usize {
         self.nodes[&node].calls.values().filter(|folded| **folded == call).count()
@@ -186,7 +185,7 @@ impl LegalOrder {
     }
 }
 
-impl Node {
+impl<A: Alone> Node<A> {
     /// Executes the next delivery, if it can come next.
     fn deliver(
         &mut self,
@@ -197,7 +196,7 @@ impl Node {
         let Some(entry) = self.history.front() else { return Ok(false) };
         let may = match &entry.what {
             What::Request { index, body } => {
-                let call = Command::decode(body).call;
+                let call = A::call_of(body);
                 if asked(call).is_none_or(|(home, sent)| home != me || sent != *body) {
                     return Err(violated(format!("n{me} took in call {call}, which no client asked of it")));
                 }
@@ -233,8 +232,8 @@ impl Node {
             answers: &mut self.answers,
             calls: &self.calls,
         };
-        self.state.apply(&entry, &mut model);
-        self.chains.push(self.state.chain);
+        self.alone.apply(&entry, &mut model);
+        self.delivered += 1;
         Ok(true)
     }
 }

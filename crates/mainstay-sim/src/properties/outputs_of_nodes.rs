@@ -1,10 +1,9 @@
 //! Each port of each node gives its guarantee, and shows only what a crash-free run shows.
 
-use super::legal_order::LegalOrder;
+use super::legal_order::{Alone, LegalOrder};
 use super::{Property, Violation};
-use crate::cluster::setup::GUARANTEES;
 use mainstay_process::event::Resolution;
-use mainstay_process::port::Guarantee;
+use mainstay_process::port::{Guarantee, Port};
 use mainstay_types::id::{NodeId, OutputId};
 use std::collections::BTreeMap;
 
@@ -38,9 +37,10 @@ impl Received {
 }
 
 /// Fails unless the receivers got what the crash-free run sends, as often as their ports promise.
-pub(crate) fn check(
+pub(crate) fn check<A: Alone>(
+    ports: &[Port],
     received: &BTreeMap<(NodeId, OutputId), Received>,
-    order: &LegalOrder,
+    order: &LegalOrder<A>,
     nodes: impl Iterator<Item = NodeId>,
 ) -> Result<(), Violation> {
     let left = received.iter().filter(|(_, received)| !received.key.is_empty());
@@ -51,7 +51,7 @@ pub(crate) fn check(
         for (&output, &(port, _)) in order.outputs(node.0) {
             let got = received.get(&(node, OutputId(output)));
             let times = got.map_or(0, |received| received.times);
-            let wrong = match GUARANTEES[usize::from(port)] {
+            let wrong = match ports[usize::from(port)].guarantee {
                 Guarantee::AtMostOnce => times > 1,
                 _ => times == 0,
             };

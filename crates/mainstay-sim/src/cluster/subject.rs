@@ -1,0 +1,90 @@
+//! What a simulated cluster is put around: the handler of each node, what is asked of it, and how a run is judged.
+
+use crate::cluster::setup::{Rates, Setup};
+use crate::cluster::world::ClusterWorld;
+use crate::properties::Violation;
+use crate::random::Random;
+use mainstay_process::event::Identity;
+use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
+use mainstay_types::id::{NodeId, OutputId};
+use mainstay_types::time::Time;
+use std::any::Any;
+use std::io;
+
+/// A service to be simulated on several nodes.
+pub(crate) trait Subject {
+    /// Nodes, policies, limits, and how often what goes wrong.
+    fn setup(&self, random: &mut Random) -> Setup;
+
+    /// The handler of a node, as every life of it begins with it.
+    fn handler(&self, node: NodeId) -> Box<dyn Hosted>;
+
+    /// What a client asks for as call `number`; `None` when nothing more is to be asked.
+    fn call(&self, number: u64, nodes: &[NodeId], rates: &Rates, random: &mut Random) -> Option<Asked>;
+
+    /// A read: of which node, and its body; `None`: nobody reads.
+    fn read(&self, nodes: &[NodeId], random: &mut Random) -> Option<(NodeId, Vec<u8>)>;
+
+    /// Compares a run that has come to rest with one without failures.
+    fn judge(&self, world: &ClusterWorld) -> Result<(), Violation>;
+}
+
+/// Something that a client asks for.
+pub(crate) struct Asked {
+    pub(crate) home: NodeId,
+    pub(crate) body: Vec<u8>,
+    pub(crate) identity: Identity,
+    /// How often it is asked for again once it is answered.
+    pub(crate) again: u32,
+}
+
+/// The handler of a node, whichever it is.
+pub(crate) trait Hosted: Handler + Any {
+    /// Requests that are taken and not answered.
+    fn open(&self) -> usize;
+
+    /// When the next timer is due that nobody's answer waits for; `None`: there is none, or nobody need wait for it.
+    fn next_timer(&self) -> Option<Time>;
+}
+
+impl Handler for Box<dyn Hosted> {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
+        (**self).handle(body, context)
+    }
+
+    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
+        (**self).message(from, body, context);
+    }
+
+    fn query(&self, body: &[u8]) -> Answer {
+        (**self).query(body)
+    }
+
+    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
+        (**self).timer(token, context);
+    }
+
+    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
+        (**self).output_settled(output, outcome, context);
+    }
+
+    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        (**self).save(into)
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        (**self).restore(bytes)
+    }
+
+    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
+        (**self).migrate(version, bytes)
+    }
+}
+
+/// A node's handler as the one that it is known to be.
+///
+/// # Panics
+/// When it is another.
+pub(crate) fn known<H: Hosted>(handler: &dyn Hosted) -> &H {
+    (handler as &dyn Any).downcast_ref().expect("a subject meets its own handlers only")
+}
