@@ -1,6 +1,8 @@
 //! Campaigns on a user's own service: seeds until one is violated, and that one made as short as it will go.
 
+use crate::cluster::world::ClusterWorld;
 use crate::exercise::{Exercise, Exercised};
+use crate::exercise_of_nodes::{ExerciseOfNodes, ExercisedNodes};
 use crate::plan::{Plan, Trouble};
 use crate::properties::{Property, Violation, deterministic, state_saved};
 use crate::quiet;
@@ -16,6 +18,7 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often a plan is tried before it counts as one that does not fail: what is not deterministic fails now and then.
@@ -115,9 +118,37 @@ const CRASHES: [Reach; 8] = [
     Reach::CrashInTrim,
 ];
 
-/// Runs a campaign; it ends with the first violation. `progress` is called from time to time, from one thread at a time.
+/// Runs a campaign on a service of one process; it ends with the first violation. `progress` is called from time to time, from one
+/// thread at a time.
 pub fn run<E: Exercise>(
     exercise: &E,
+    options: &CampaignOptions,
+    progress: &mut (dyn FnMut(SimProgress) + Send),
+) -> CampaignReport {
+    run_any(&OneProcess(exercise), options, progress)
+}
+
+/// The same on a service of several nodes.
+pub fn run_nodes<E: ExerciseOfNodes>(
+    exercise: &Arc<E>,
+    options: &CampaignOptions,
+    progress: &mut (dyn FnMut(SimProgress) + Send),
+) -> CampaignReport {
+    run_any(&Nodes(Arc::clone(exercise)), options, progress)
+}
+
+/// What seeds are run of.
+trait Campaign: Sync {
+    fn name(&self) -> &str;
+
+    /// The branches that are counted.
+    fn branches(&self) -> &'static [Reach];
+
+    fn run_once(&self, seed: u64, plan: &Plan, tells: bool) -> Ran;
+}
+
+fn run_any(
+    campaign: &dyn Campaign,
     options: &CampaignOptions,
     progress: &mut (dyn FnMut(SimProgress) + Send),
 ) -> CampaignReport {
@@ -126,7 +157,7 @@ pub fn run<E: Exercise>(
         options.seeds.clone(),
         true,
         &|tally, seed| {
-            let ran = run_once(exercise, seed, &Plan::default(), false);
+            let ran = campaign.run_once(seed, &Plan::default(), false);
             requests.fetch_add(ran.requests, Ordering::Relaxed);
             deliveries.fetch_add(ran.deliveries, Ordering::Relaxed);
             let violation = ran.violation.map(|violation| seen(seed, ran.steps, violation));
@@ -136,7 +167,7 @@ pub fn run<E: Exercise>(
     );
     let failure = tally.first.map(|first| {
         let mut shortening =
-            Shortening { exercise, seed: first.seed, runs_left: options.shortening_runs_max };
+            Shortening { campaign, seed: first.seed, runs_left: options.shortening_runs_max };
         shortening.run().unwrap_or_else(|| CampaignFailure {
             seed: first.seed,
             property: first.property,
@@ -147,13 +178,13 @@ pub fn run<E: Exercise>(
         })
     });
     CampaignReport {
-        name: exercise.name().to_owned(),
+        name: campaign.name().to_owned(),
         seeds: tally.seeds,
         steps: tally.steps,
         requests: requests.into_inner(),
         deliveries: deliveries.into_inner(),
         crashes: tally.crashes,
-        reached: tally.reached.named(Reach::of_process()),
+        reached: tally.reached.named(campaign.branches()),
         failure,
     }
 }
@@ -164,36 +195,91 @@ struct Ran {
     requests: u64,
     deliveries: u64,
     crashes: u64,
-    fuses: Vec<u64>,
+    /// What [`Plan::crashes`] says of this run.
+    faults: Vec<u64>,
     reached: Reached,
     violation: Option<Violation>,
     story: Vec<String>,
 }
 
-fn run_once<E: Exercise>(exercise: &E, seed: u64, plan: &Plan, tells: bool) -> Ran {
-    quiet::quietly(|| {
-        let subject = Rc::new(Exercised::new(exercise, seed, plan));
-        let mut world = World::new(Rc::clone(&subject), plan.clone(), seed, Rules::KEPT, Trace::off());
-        if tells {
-            world.oracle.story = Story::kept();
-        }
-        // Of a world that panicked only numbers and the order are looked at.
-        let ended = catch_unwind(AssertUnwindSafe(|| world.go())).unwrap_or_else(|payload| {
-            let what = format!("{}{}", quiet::message(payload.as_ref()), quiet::last_panic_place());
-            Some((world.steps, Violation::new(Property::Asserts, what)))
-        });
-        let violation = judge(&world, &subject, ended.map(|(_, violation)| violation));
-        Ran {
-            steps: world.steps,
-            requests: subject.made(),
-            deliveries: world.oracle.order.model.executed,
-            crashes: world.crashes,
-            fuses: world.fuses.iter().copied().filter(|&points| points != u64::MAX).collect(),
-            reached: world.reached.clone(),
-            violation,
-            story: world.oracle.story.take(),
-        }
-    })
+/// What a world came to that may have panicked: of such a one only numbers and histories are looked at.
+fn ended(go: impl FnOnce() -> Option<(u64, Violation)>) -> Option<Violation> {
+    let ended = catch_unwind(AssertUnwindSafe(go)).unwrap_or_else(|payload| {
+        let what = format!("{}{}", quiet::message(payload.as_ref()), quiet::last_panic_place());
+        Some((0, Violation::new(Property::Asserts, what)))
+    });
+    ended.map(|(_, violation)| violation)
+}
+
+/// A service of one process.
+struct OneProcess<'a, E>(&'a E);
+
+impl<E: Exercise> Campaign for OneProcess<'_, E> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn branches(&self) -> &'static [Reach] {
+        Reach::of_process()
+    }
+
+    fn run_once(&self, seed: u64, plan: &Plan, tells: bool) -> Ran {
+        quiet::quietly(|| {
+            let subject = Rc::new(Exercised::new(self.0, seed, plan));
+            let mut world = World::new(Rc::clone(&subject), plan.clone(), seed, Rules::KEPT, Trace::off());
+            if tells {
+                world.oracle.story = Story::kept();
+            }
+            let found = ended(|| world.go());
+            let violation = judge(&world, &subject, found);
+            Ran {
+                steps: world.steps,
+                requests: subject.made(),
+                deliveries: world.oracle.order.model.executed,
+                crashes: world.crashes,
+                faults: world.fuses.iter().copied().filter(|&points| points != u64::MAX).collect(),
+                reached: world.reached.clone(),
+                violation,
+                story: world.oracle.story.take(),
+            }
+        })
+    }
+}
+
+/// A service of several nodes.
+struct Nodes<E>(Arc<E>);
+
+impl<E: ExerciseOfNodes> Campaign for Nodes<E> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn branches(&self) -> &'static [Reach] {
+        crate::cluster::BRANCHES
+    }
+
+    fn run_once(&self, seed: u64, plan: &Plan, tells: bool) -> Ran {
+        quiet::quietly(|| {
+            let story = if tells { Story::kept() } else { Story::default() };
+            let subject = Rc::new(ExercisedNodes::new(&self.0, seed, plan, story));
+            let as_subject: Rc<dyn crate::cluster::subject::Subject> =
+                Rc::<ExercisedNodes<E>>::clone(&subject);
+            let mut world = ClusterWorld::planned(as_subject, plan.clone(), seed, Rules::KEPT, Trace::off());
+            world.story = Rc::clone(&subject.story);
+            let found = ended(|| world.go());
+            let violation = subject.review(&world, found);
+            Ran {
+                steps: world.steps,
+                requests: subject.made(),
+                deliveries: subject.deliveries(),
+                crashes: world.crashes,
+                faults: world.faults_done,
+                reached: world.reached,
+                violation,
+                story: subject.story.borrow_mut().take(),
+            }
+        })
+    }
 }
 
 /// Runs the history that survived again. What does not do the same there is the handler's doing, however the world noticed.
@@ -219,30 +305,30 @@ fn judge<'a, E: Exercise>(
 }
 
 /// A failing seed being made shorter.
-struct Shortening<'a, E> {
-    exercise: &'a E,
+struct Shortening<'a> {
+    campaign: &'a dyn Campaign,
     seed: u64,
     runs_left: u32,
 }
 
-impl<E: Exercise> Shortening<'_, E> {
+impl Shortening<'_> {
     fn run(&mut self) -> Option<CampaignFailure> {
         let first = (0..TRIES).find_map(|_| {
-            let ran = run_once(self.exercise, self.seed, &Plan::default(), true);
+            let ran = self.campaign.run_once(self.seed, &Plan::default(), true);
             ran.violation.is_some().then_some(ran)
         })?;
         let property = first.violation.as_ref()?.property;
         let (first_size, first_story) = ((first.requests, first.crashes), first.story.clone());
         let plan = Plan {
             requests: Some((0..first.requests).collect()),
-            crashes: Some(first.fuses.clone()),
+            crashes: Some(first.faults.clone()),
             ..Plan::default()
         };
         let mut shortest = first;
         if let Some((plan, _)) = self.fails(plan, property) {
             let plan = self.shorten(plan, property);
             let told = (0..TRIES * RUNS_AGAIN)
-                .map(|_| run_once(self.exercise, self.seed, &plan, true))
+                .map(|_| self.campaign.run_once(self.seed, &plan, true))
                 .find(|ran| ran.violation.as_ref().is_some_and(|violation| violation.property == property));
             shortest = told.unwrap_or(shortest);
         }
@@ -261,13 +347,13 @@ impl<E: Exercise> Shortening<'_, E> {
     fn fails(&mut self, mut plan: Plan, property: Property) -> Option<(Plan, Ran)> {
         for _ in 0..TRIES {
             self.runs_left = self.runs_left.checked_sub(1)?;
-            let ran = run_once(self.exercise, self.seed, &plan, false);
+            let ran = self.campaign.run_once(self.seed, &plan, false);
             if ran.violation.as_ref().is_some_and(|violation| violation.property == property) {
                 if let Some(requests) = &mut plan.requests {
                     requests.truncate(usize::try_from(ran.requests).expect("a list fits in memory"));
                 }
                 if let Some(crashes) = &mut plan.crashes {
-                    crashes.truncate(ran.fuses.len());
+                    crashes.clone_from(&ran.faults);
                 }
                 return Some((plan, ran));
             }

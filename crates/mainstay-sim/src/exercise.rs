@@ -5,7 +5,6 @@ use crate::plan::{Plan, Trouble};
 use crate::properties::{Property, Violation};
 use crate::quiet;
 use crate::random::{Random, SplitMix};
-use crate::story::shown;
 use crate::subject::{FailureFree, Stopped, Subject, saved};
 use mainstay_journal::geometry::Geometry;
 use mainstay_process::config::Config;
@@ -15,6 +14,8 @@ use mainstay_process::port::Port;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+pub use crate::story::shown;
 
 /// Bytes of a page that are not the body of the longest request.
 const PAGE_OVERHEAD_BYTES: usize = 1024;

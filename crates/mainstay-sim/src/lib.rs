@@ -10,6 +10,7 @@ pub mod cuts;
 mod disk;
 mod dying;
 pub mod exercise;
+pub mod exercise_of_nodes;
 mod journal_world;
 mod ledger;
 mod model;

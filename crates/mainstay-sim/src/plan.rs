@@ -23,11 +23,16 @@ pub(crate) enum Trouble {
     Reads,
     /// More than one client.
     Crowd,
+    /// More nodes than there must be.
+    Nodes,
+    /// A crash in the life that a crash is followed by.
+    CrashAgain,
 }
 
 impl Trouble {
     /// Every one, in the order in which leaving it out makes a history easiest to read.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Nodes,
         Self::Crowd,
         Self::Reads,
         Self::Misuse,
@@ -36,6 +41,7 @@ impl Trouble {
         Self::Damage,
         Self::Clock,
         Self::Power,
+        Self::CrashAgain,
         Self::Orders,
     ];
 }
@@ -45,13 +51,19 @@ impl Trouble {
 pub(crate) struct Plan {
     /// Numbers of the requests that are made, in order; `None`: as many as the run has time for.
     pub(crate) requests: Option<Vec<u64>>,
-    /// After how many crash points each life ends, starts that failed included; later ones do not crash. `None`: drawn.
+    /// Of one process: after how many crash points each life ends, starts that failed included; later ones do not crash. Of
+    /// several nodes: the numbers of the faults that come. `None`: drawn.
     pub(crate) crashes: Option<Vec<u64>>,
     /// What is left out.
     pub(crate) without: BTreeSet<Trouble>,
 }
 
 impl Plan {
+    /// Whether fault `number` of several nodes may come.
+    pub(crate) fn has_fault(&self, number: u64) -> bool {
+        self.crashes.as_ref().is_none_or(|planned| planned.contains(&number))
+    }
+
     /// Whether this trouble may come.
     pub(crate) fn has(&self, trouble: Trouble) -> bool {
         !self.without.contains(&trouble)

@@ -26,7 +26,8 @@ impl Story {
 }
 
 /// Bytes for people: as text where they are text, cut where they are long.
-pub(crate) fn shown(bytes: &[u8]) -> String {
+#[must_use]
+pub fn shown(bytes: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 200;
     let text = match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(char::is_control) => text.to_owned(),

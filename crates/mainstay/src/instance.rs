@@ -1,12 +1,12 @@
 //! Instances: many small services of a type on each node, each addressed by its key, that tell each other.
 
-mod address;
+pub(crate) mod address;
 mod context;
-mod envelope;
-mod handler;
-mod hosted;
-mod node;
-mod placement;
+pub(crate) mod envelope;
+pub(crate) mod handler;
+pub(crate) mod hosted;
+pub(crate) mod node;
+pub(crate) mod placement;
 
 pub use crate::instance::address::{Address, Key, NoKey};
 pub use crate::instance::context::{Caller, Context};

@@ -35,17 +35,24 @@
 //! that fails, outputs to receivers that are told twice. The oracle compares everything that leaves, and the state after every
 //! delivery, with a run of the same handler without failures; a handler that is not deterministic, or whose saved state
 //! forgets something, is found that way. What a failing seed prints is the shortest history found that still fails.
+//!
+//! [`campaign_of_instances`] does the same with instances on several nodes.
 
+use crate::instance::Node;
 use crate::service::Service;
 use crate::typed::{Typed, check};
 use mainstay_process::port::Port;
 use mainstay_runtime::service::Unfit;
 use mainstay_sim::campaign::{CampaignOptions, run};
 use mainstay_sim::exercise::Exercise;
+use mainstay_sim::run::SimProgress;
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::Range;
 
+mod instances;
+
+pub use instances::{AtRest, Call, InstanceCampaign};
 pub use mainstay_process::port::Guarantee;
 pub use mainstay_sim::campaign::{CampaignFailure, CampaignReport};
 pub use mainstay_sim::random::Random;
@@ -65,6 +72,11 @@ type DrawCommand = Box<dyn Fn(&mut Random) -> Vec<u8> + Sync>;
 #[must_use]
 pub fn campaign<S: Service + Default>(seeds: Range<u64>) -> Campaign<S> {
     Campaign::new(S::default, seeds)
+}
+
+/// A campaign on the instances of a node, over 1 to 4 nodes that tell each other.
+pub fn campaign_of_instances(node: Node, seeds: Range<u64>) -> InstanceCampaign {
+    InstanceCampaign::new(node, seeds)
 }
 
 /// A campaign: what is asked of the service, and what must always hold.
@@ -146,17 +158,8 @@ impl<S: Service> Campaign<S> {
     /// With the shortest history found, and the line that shows it again, when something was violated; when no commands, or
     /// commands that are none of the service's, were given.
     pub fn run(mut self) -> CampaignReport {
-        if let Ok(given) = std::env::var(SEEDS_VARIABLE) {
-            self.seeds = seeds(&given).unwrap_or_else(|| {
-                panic!("{SEEDS_VARIABLE} is a seed or a range like 0..1000, not {given:?}")
-            });
-        }
-        let report = self.report();
-        if let Some(failure) = &report.failure {
-            panic!("{report}\nagain: {}", again(failure.seed));
-        }
-        println!("{report}");
-        report
+        self.seeds = seeds_of_environment().unwrap_or(self.seeds);
+        told(self.report())
     }
 
     /// Runs the seeds given and returns what was found; says on standard error how far it is.
@@ -166,15 +169,7 @@ impl<S: Service> Campaign<S> {
     #[must_use]
     pub fn report(&self) -> CampaignReport {
         self.check_commands();
-        let options = CampaignOptions { seeds: self.seeds.clone(), shortening_runs_max: SHORTENING_RUNS_MAX };
-        let mut told = 0;
-        run(&Untyped(self), &options, &mut |progress| {
-            let tenths = progress.seeds * 10 / progress.of.max(1);
-            if tenths > told {
-                told = tenths;
-                eprintln!("campaign on `{}`: {} of {} seeds", S::NAME, progress.seeds, progress.of);
-            }
-        })
+        run(&Untyped(self), &options(&self.seeds), &mut tell_tenths(S::NAME))
     }
 
     fn command(&self, random: &mut Random) -> Vec<u8> {
@@ -277,6 +272,37 @@ fn counted(bytes: &[u8]) -> [usize; 256] {
         counts[usize::from(byte)] += 1;
         counts
     })
+}
+
+fn options(seeds: &Range<u64>) -> CampaignOptions {
+    CampaignOptions { seeds: seeds.clone(), shortening_runs_max: SHORTENING_RUNS_MAX }
+}
+
+/// Says on standard error how far a campaign is, ten times.
+fn tell_tenths(name: &str) -> impl FnMut(SimProgress) + Send {
+    let mut told = 0;
+    move |progress| {
+        let tenths = progress.seeds * 10 / progress.of.max(1);
+        if tenths > told {
+            told = tenths;
+            eprintln!("campaign on `{name}`: {} of {} seeds", progress.seeds, progress.of);
+        }
+    }
+}
+
+/// Prints the report of a campaign without violations, panics with that of another.
+fn told(report: CampaignReport) -> CampaignReport {
+    if let Some(failure) = &report.failure {
+        panic!("{report}\nagain: {}", again(failure.seed));
+    }
+    println!("{report}");
+    report
+}
+
+fn seeds_of_environment() -> Option<Range<u64>> {
+    let given = std::env::var(SEEDS_VARIABLE).ok()?;
+    let read = seeds(&given);
+    Some(read.unwrap_or_else(|| panic!("{SEEDS_VARIABLE} is a seed or a range like 0..1000, not {given:?}")))
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

@@ -3,6 +3,7 @@
 
 use crate::cluster::subject::Asked;
 use crate::cluster::world::{ClusterWorld, Happening};
+use crate::plan::Trouble;
 use crate::properties::legal_order::{Alone, LegalOrder};
 use crate::properties::{Property, Violation};
 use crate::reach::Reach;
@@ -65,6 +66,9 @@ impl ClusterWorld {
         } else {
             return;
         }
+        if !self.plan.has(Trouble::Crowd) && self.calls.iter().any(Call::waits) {
+            return;
+        }
         let ids = self.ids();
         let number = self.calls.len();
         let asked = self.subject.call(number as u64, &ids, &self.setup.rates, &mut self.random);
@@ -84,7 +88,9 @@ impl ClusterWorld {
             self.calls[call].again -= 1;
         }
         if repeats {
-            self.after_up_to(20 * MILLISECOND, Happening::Ask { call });
+            let waits_ns = self.waits_until_ns.saturating_sub(self.now_ns);
+            let pause_ns = self.random.between(1, 20 * MILLISECOND);
+            self.after(pause_ns + waits_ns, Happening::Ask { call });
         }
         self.send_to(node, Who::Call(call));
     }

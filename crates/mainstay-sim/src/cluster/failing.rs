@@ -1,6 +1,7 @@
 //! What goes wrong: crashes within what the policies survive, broken connections, partitions.
 
 use crate::cluster::world::{ClusterWorld, Happening};
+use crate::plan::Trouble;
 use crate::properties::Violation;
 use crate::random::Random;
 use crate::reach::Reach;
@@ -39,20 +40,29 @@ impl ClusterWorld {
         let ids = self.ids();
         let node = ids[self.random.index(ids.len())];
         let other = ids[self.random.index(ids.len())];
-        match self.random.below(10) {
-            0..=4 => self.doom(node),
-            5..=6 => self.break_connection(node, other),
-            7 => self.partition(node),
-            _ if self.nodes[&node].life.is_some() => return self.step(node, Event::CheckpointNow),
-            _ => {}
+        let kind = self.random.below(10);
+        let number = self.faults;
+        self.faults += 1;
+        if !self.plan.has_fault(number) {
+            return Ok(());
         }
+        match kind {
+            0..=4 if self.doom(node) => {}
+            5..=6 if self.plan.has(Trouble::Network) => self.break_connection(node, other),
+            7 if self.plan.has(Trouble::Network) => self.partition(node),
+            8..=9 if self.plan.has(Trouble::Orders) && self.nodes[&node].life.is_some() => {
+                self.step(node, Event::CheckpointNow)?;
+            }
+            _ => return Ok(()),
+        }
+        self.faults_done.push(number);
         Ok(())
     }
 
-    /// `node` crashes within its next operations, or a little later if it has none.
-    fn doom(&mut self, id: NodeId) {
+    /// `node` crashes within its next operations, or a little later if it has none; `false`: it may not.
+    fn doom(&mut self, id: NodeId) -> bool {
         if self.nodes[&id].life.is_none() || self.nodes[&id].doomed || !self.may_fail(id) {
-            return;
+            return false;
         }
         let points = 1 + self.random.below(80);
         let node = self.node(id);
@@ -61,6 +71,7 @@ impl ClusterWorld {
         let life = node.lives;
         self.trace.line(self.now_ns, format_args!("{id} is to crash"));
         self.after_up_to(6 * MILLISECOND, Happening::Kill { node: id, life });
+        true
     }
 
     /// The machine has stopped at a crash point: by kill -9, or with its power where the level promises to survive that.
@@ -72,6 +83,7 @@ impl ClusterWorld {
         let collecting = self.nodes[&id].life.as_ref().is_some_and(|life| life.process.is_collecting());
         self.reached.add(Reach::CrashWhileCollecting, u64::from(collecting));
         self.trace.line(self.now_ns, format_args!("{id} crashes: {}", during.name()));
+        self.story.borrow_mut().tell(|| format!("{id} crashes: {}", during.name().replace('_', " ")));
         self.die(id);
         let node = self.node(id);
         node.doomed = false;
@@ -115,6 +127,7 @@ impl ClusterWorld {
     fn cut_power(&mut self, id: NodeId) {
         self.reached.hit(Reach::PowerCut);
         self.trace.line(self.now_ns, format_args!("{id}: the power goes"));
+        self.story.borrow_mut().tell(|| format!("{id}: the power goes"));
         let node = self.nodes.get_mut(&id).expect("happenings name nodes that there are");
         node.roll_back = None;
         let ring = node.disk.content(RING_FILE).map(<[u8]>::to_vec);

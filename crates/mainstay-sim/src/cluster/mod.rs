@@ -12,6 +12,7 @@ mod failing;
 mod network;
 mod node;
 pub(crate) mod own;
+pub(crate) mod recorded;
 pub(crate) mod service;
 pub(crate) mod setup;
 pub(crate) mod subject;

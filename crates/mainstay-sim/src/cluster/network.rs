@@ -149,6 +149,7 @@ impl ClusterWorld {
         }
         let epoch = link.epoch;
         self.reached.hit(Reach::ConnectionBroken);
+        self.story.borrow_mut().tell(|| format!("{one} and {other} lose their connection"));
         let late = self.random.chance(200);
         for (node, peer) in [(one, other), (other, one)] {
             self.under_way += 1;

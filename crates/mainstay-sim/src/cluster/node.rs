@@ -5,7 +5,9 @@ use crate::cluster::setup::Setup;
 use crate::cluster::subject::Hosted;
 use crate::cluster::world::{ClusterWorld, Happening};
 use crate::disk::Disk;
+use crate::plan::Trouble;
 use crate::properties::{Property, Violation, survivors_run_on};
+use crate::quiet;
 use crate::random::Random;
 use crate::reach::Reach;
 use crate::ring::{Left, Ring};
@@ -18,7 +20,7 @@ use mainstay_journal::open::{OpenError, Opened, open};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::{Failure, Storage, StorageError};
 use mainstay_process::config::Config;
-use mainstay_process::effect::Effect;
+use mainstay_process::effect::{Abandoned, Effect};
 use mainstay_process::event::Event;
 use mainstay_process::process::Process;
 use mainstay_process::record::rolled_back::RolledBack;
@@ -136,9 +138,17 @@ impl Node {
         if self.disk.crashed() {
             return NoStart::Crashed(Reach::CrashInRecovery);
         }
+        if let RecoverError::HandlerPanicked(abandoned) = error {
+            return NoStart::Violated(panicked(self.id, abandoned));
+        }
         let what = format!("{}: recovery is refused: {error} ({error:?})", self.id);
         NoStart::Violated(Violation::new(Property::Recovers, what))
     }
+}
+
+fn panicked(node: NodeId, abandoned: &Abandoned) -> Violation {
+    let what = format!("{node}: the handler panicked: {}{}", abandoned.message, quiet::last_panic_place());
+    Violation::new(Property::HandlerPanics, what)
 }
 
 impl ClusterWorld {
@@ -157,6 +167,8 @@ impl ClusterWorld {
             let jumps = self.random.chance(200);
             // A rollback is no crash: a crash on top of it is one more node down, if that is allowed.
             let allowed = self.may_fail(id);
+            let (jumps, again) =
+                (jumps && self.plan.has(Trouble::Clock), again && self.plan.has(Trouble::CrashAgain));
             let node = self.node(id);
             node.skew_ns = if jumps { skew_ns } else { node.skew_ns };
             if again && allowed {
@@ -205,6 +217,11 @@ impl ClusterWorld {
         let (process, recovery) =
             Process::recover(start, &mut out).map_err(|error| node.not_recovered(&error))?;
         self.trace.line(now_ns, format_args!("{id} recovered {recovery:?}"));
+        let life = node.lives + 1;
+        self.story.borrow_mut().tell(|| {
+            let checkpoint = if recovery.checkpoint.is_some() { " behind a checkpoint" } else { "" };
+            format!("{id} life {life} begins and replays {} deliveries{checkpoint}", recovery.replayed)
+        });
         node.roll_back = None;
         node.lives += 1;
         self.reached.add(Reach::OutputAgain, recovery.outputs_again);
@@ -234,7 +251,7 @@ impl ClusterWorld {
         self.perform(id, out).map_err(NoStart::Violated)
     }
 
-    fn clock(&self, id: NodeId) -> Time {
+    pub(crate) fn clock(&self, id: NodeId) -> Time {
         let life = self.nodes[&id].life.as_ref().expect("only a living node reads its clock");
         Time(life.clock_ns + (self.now_ns - life.began_ns))
     }
@@ -308,8 +325,7 @@ impl ClusterWorld {
                     return Ok(());
                 }
                 Effect::Abandon(abandoned) => {
-                    let what = format!("{id}: the handler panicked: {abandoned:?}");
-                    return Err(Violation::new(Property::LegalOrder, what));
+                    return Err(panicked(id, &abandoned));
                 }
                 Effect::Stopped => unreachable!("nobody asks a node to stop"),
             }

@@ -20,7 +20,7 @@ impl Hosted for Service {
         self.state.open()
     }
 
-    /// A timer of this service always answers a request.
+    /// A timer of this service answers a request, which is waited for.
     fn next_timer(&self) -> Option<Time> {
         None
     }
@@ -68,6 +68,10 @@ impl Subject for OwnSubject {
 
     fn read(&self, nodes: &[NodeId], random: &mut Random) -> Option<(NodeId, Vec<u8>)> {
         Some((nodes[random.index(nodes.len())], Vec::new()))
+    }
+
+    fn show(&self, body: &[u8]) -> String {
+        format!("{:?}", Command::decode(body))
     }
 
     fn judge(&self, world: &ClusterWorld) -> Result<(), Violation> {

@@ -64,11 +64,43 @@ impl Setup {
         };
         let nodes: Vec<NodeId> = (1..=count as u32).map(NodeId).collect();
         let policies = policies(random, &nodes);
+        Self::among(random, policies)
+    }
+
+    /// The policies of these nodes: `given`, or drawn.
+    ///
+    /// # Panics
+    /// When `given` needs more nodes than there are.
+    pub(crate) fn policies(
+        random: &mut Random,
+        nodes: &[NodeId],
+        given: Option<Policy>,
+    ) -> BTreeMap<NodeId, Policy> {
+        match given {
+            Some(policy) => {
+                let least = match policy {
+                    Policy::Causal { f } => usize::from(f) + 1,
+                    policy => 1 + usize::from(policy.collects()),
+                };
+                assert!(nodes.len() >= least, "`{policy}` needs {least} nodes, there are {}", nodes.len());
+                nodes.iter().map(|&node| (node, policy)).collect()
+            }
+            None if nodes.len() > 1 => policies(random, nodes),
+            None => {
+                let policy = if random.coin() { Policy::Immediate } else { Policy::Deferred };
+                nodes.iter().map(|&node| (node, policy)).collect()
+            }
+        }
+    }
+
+    /// Everything else, for nodes with these policies.
+    pub(crate) fn among(random: &mut Random, policies: BTreeMap<NodeId, Policy>) -> Self {
+        let nodes = policies.len();
         let optimistic = policies.values().filter(|policy| policy.rolls_back()).count();
         let mixes_optimistic = optimistic > 0 && optimistic < policies.len();
         let least = policies.values().map(|policy| policy.survives()).min().expect("there are nodes");
         let down_max = match least {
-            Failures::Any => nodes.len(),
+            Failures::Any => nodes,
             Failures::AtMost(failures) if mixes_optimistic => {
                 usize::from(failures).min(OPTIMISTIC_BESIDE_CAUSAL_DOWN_MAX)
             }
@@ -107,6 +139,18 @@ impl Setup {
         let ports = ports.map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false });
         let (name, ports, page_bytes) = ("service".to_owned(), ports.collect(), 4096);
         Self { policies, level, down_max, calls, rates, name, ports, page_bytes, limits, links }
+    }
+
+    /// Makes room for bodies of so many bytes, and messages that carry them. A key is remembered longer than anybody repeats it.
+    pub(crate) fn takes(&mut self, body_bytes_max: usize) {
+        let times = body_bytes_max.div_ceil(self.limits.body_bytes_max) as u64;
+        self.limits.body_bytes_max = body_bytes_max;
+        self.limits.key_retention = Duration::from_secs(100 * 365 * 24 * 3600);
+        self.links.message_bytes_max = u32::try_from(body_bytes_max).expect("a body is short");
+        self.links.log_bytes_max = self.links.log_bytes_max.max(2048 * times);
+        self.links.window_bytes_max = self.links.window_bytes_max.max(1024 * times);
+        let page_bytes = (2 * body_bytes_max + 2048).next_power_of_two().max(4096);
+        self.page_bytes = u32::try_from(page_bytes).expect("a body is short");
     }
 
     pub(crate) fn config(&self, me: NodeId, rules: Rules) -> Config {

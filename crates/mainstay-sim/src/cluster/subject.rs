@@ -25,6 +25,9 @@ pub(crate) trait Subject {
     /// A read: of which node, and its body; `None`: nobody reads.
     fn read(&self, nodes: &[NodeId], random: &mut Random) -> Option<(NodeId, Vec<u8>)>;
 
+    /// The body of a call for people.
+    fn show(&self, body: &[u8]) -> String;
+
     /// Compares a run that has come to rest with one without failures.
     fn judge(&self, world: &ClusterWorld) -> Result<(), Violation>;
 }
@@ -43,7 +46,7 @@ pub(crate) trait Hosted: Handler + Any {
     /// Requests that are taken and not answered.
     fn open(&self) -> usize;
 
-    /// When the next timer is due that nobody's answer waits for; `None`: there is none, or nobody need wait for it.
+    /// When the next timer is due; `None`: there is none that is worth waiting for once all is at rest.
     fn next_timer(&self) -> Option<Time>;
 }
 

@@ -5,10 +5,12 @@ use crate::cluster::network::Link;
 use crate::cluster::node::Node;
 use crate::cluster::setup::Setup;
 use crate::cluster::subject::{Hosted, Subject};
+use crate::plan::Plan;
 use crate::properties::legal_order::{Alone, LegalOrder};
 use crate::properties::{Property, Violation, nothing_pinned, outputs_of_nodes};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
+use crate::story::Story;
 use crate::trace::Trace;
 use crate::world::{Ended, MICROSECOND, MILLISECOND};
 use mainstay_process::event::{Event, ReplyToken};
@@ -16,6 +18,7 @@ use mainstay_process::handler::Answer;
 use mainstay_process::port::OutputState;
 use mainstay_types::id::{NodeId, OutputId};
 use mainstay_types::rules::Rules;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -29,6 +32,11 @@ const FAULTY_STEPS_MAX: u64 = 30_000;
 const ENDING_STEPS_MAX: u64 = 40_000;
 /// Checkpoints of every node at the end, after which nobody may keep anything for anybody.
 const LAST_CHECKPOINTS: u32 = 4;
+
+/// How long nothing may be delivered, with everybody up and connected, while somebody waits for an answer.
+const STUCK_AFTER_NS: u64 = 1_000 * MILLISECOND;
+/// Timers that are waited for once all is at rest.
+const LAST_TIMERS: u32 = 8;
 
 /// Something that happens at its time.
 #[derive(Debug)]
@@ -122,6 +130,8 @@ pub(crate) enum Happening {
 /// One run.
 pub(crate) struct ClusterWorld {
     pub(crate) subject: Rc<dyn Subject>,
+    pub(crate) plan: Plan,
+    pub(crate) story: Rc<RefCell<Story>>,
     pub(crate) random: Random,
     pub(crate) now_ns: u64,
     queue: BTreeMap<(u64, u64), Happening>,
@@ -145,10 +155,30 @@ pub(crate) struct ClusterWorld {
     pub(crate) crashes: u64,
     pub(crate) ending: bool,
     last_checkpoints: u32,
+    /// Faults so far, those that were left out counted as well.
+    pub(crate) faults: u64,
+    /// Numbers of the faults that did something.
+    pub(crate) faults_done: Vec<u64>,
+    /// Deliveries executed by all nodes when one was seen last, and when that was.
+    executed: (u64, u64),
+    last_timers: u32,
+    /// Until when only a timer is waited for.
+    pub(crate) waits_until_ns: u64,
 }
 
 impl ClusterWorld {
+    /// A run with nothing left out.
     pub(crate) fn new(subject: Rc<dyn Subject>, seed: u64, rules: Rules, trace: Trace) -> Self {
+        Self::planned(subject, Plan::default(), seed, rules, trace)
+    }
+
+    pub(crate) fn planned(
+        subject: Rc<dyn Subject>,
+        plan: Plan,
+        seed: u64,
+        rules: Rules,
+        trace: Trace,
+    ) -> Self {
         let mut random = Random::new(seed ^ 0xC1_0571);
         let setup = subject.setup(&mut random);
         let nodes: BTreeMap<NodeId, Node> =
@@ -158,6 +188,8 @@ impl ClusterWorld {
         let links = pairs.filter(|(one, other)| one < other).map(|pair| (pair, Link::default())).collect();
         let mut world = Self {
             subject,
+            plan,
+            story: Rc::default(),
             random,
             now_ns: 0,
             queue: BTreeMap::new(),
@@ -177,6 +209,11 @@ impl ClusterWorld {
             crashes: 0,
             ending: false,
             last_checkpoints: 0,
+            faults: 0,
+            faults_done: Vec::new(),
+            executed: (0, 0),
+            last_timers: 0,
+            waits_until_ns: 0,
         };
         let mut kinds: Vec<_> = world.setup.policies.values().collect();
         kinds.dedup();
@@ -187,6 +224,13 @@ impl ClusterWorld {
 
     /// Runs to the end.
     pub(crate) fn run(mut self) -> Ended {
+        let violation = self.go();
+        let Self { steps, crashes, reached, trace, .. } = self;
+        Ended { steps, crashes, reached, violation, trace }
+    }
+
+    /// Runs to the end, and leaves what it came to.
+    pub(crate) fn go(&mut self) -> Option<(u64, Violation)> {
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
         for node in nodes {
             self.after_up_to(MILLISECOND, Happening::Start { node });
@@ -199,8 +243,7 @@ impl ClusterWorld {
         for node in self.nodes.values() {
             self.reached.add_disk(node.disk.counts);
         }
-        let Self { steps, crashes, reached, trace, .. } = self;
-        Ended { steps, crashes, reached, violation, trace }
+        violation
     }
 
     fn go_on(&mut self) -> Result<(), Violation> {
@@ -213,18 +256,30 @@ impl ClusterWorld {
             if self.steps > steps {
                 idle_since_ns = at;
             }
-            let enough = self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN;
-            let asked = self.calls.len() >= self.setup.calls;
-            if !self.ending && (enough && asked || self.steps >= FAULTY_STEPS_MAX) {
+            self.note_executed();
+            if !self.ending && (self.has_enough() || self.steps >= FAULTY_STEPS_MAX) {
                 self.end_faults();
                 ending_since = self.steps;
             }
             if self.ending {
-                let silent = at - idle_since_ns > 1_000 * MILLISECOND;
+                if at < self.waits_until_ns {
+                    continue;
+                }
+                if self.is_stuck() {
+                    if self.waits_for_timer() {
+                        continue;
+                    }
+                    return Err(self.never_answered());
+                }
+                let silent = at - idle_since_ns.max(self.waits_until_ns) > 1_000 * MILLISECOND;
                 if self.steps - ending_since > ENDING_STEPS_MAX || silent {
                     return Err(self.no_progress());
                 }
                 if self.is_at_rest() {
+                    if self.last_timers < LAST_TIMERS && self.waits_for_timer() {
+                        self.last_timers += 1;
+                        continue;
+                    }
                     if self.last_checkpoints == LAST_CHECKPOINTS {
                         return Rc::clone(&self.subject).judge(self);
                     }
@@ -277,6 +332,61 @@ impl ClusterWorld {
             && self.nodes.values().all(idle)
     }
 
+    /// Whether faults may end: after enough steps and crashes, or when all that was planned has happened.
+    fn has_enough(&self) -> bool {
+        let asked = self.calls.len() >= self.setup.calls;
+        match &self.plan.crashes {
+            None => asked && self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN,
+            Some(planned) => (asked || self.is_stuck()) && planned.iter().all(|&fault| fault < self.faults),
+        }
+    }
+
+    fn note_executed(&mut self) {
+        let of = |node: &Node| node.life.as_ref().map_or(0, |life| life.process.executed().0);
+        let executed = self.nodes.values().map(of).sum();
+        if executed != self.executed.0 {
+            self.executed = (executed, self.now_ns);
+        }
+    }
+
+    /// Whether somebody waits, everybody is up and connected, and nothing comes of it.
+    fn is_stuck(&self) -> bool {
+        let well = |node: &Node| node.life.as_ref().is_some_and(|life| !life.process.is_collecting());
+        self.now_ns - self.executed.1.max(self.waits_until_ns) > STUCK_AFTER_NS
+            && self.calls.iter().any(Call::waits)
+            && self.nodes.values().all(well)
+            && self.links.values().all(|link| link.stands)
+    }
+
+    /// Lets time pass until the next timer is due; `false`: there is none.
+    fn waits_for_timer(&mut self) -> bool {
+        let due = |node: &Node| {
+            let life = node.life.as_ref()?;
+            let due = life.process.handler().next_timer()?;
+            Some(due.0.saturating_sub(self.clock(node.id).0))
+        };
+        let Some(delay_ns) = self.nodes.values().filter_map(due).min() else { return false };
+        self.waits_until_ns = self.now_ns + delay_ns + MILLISECOND;
+        true
+    }
+
+    fn never_answered(&self) -> Violation {
+        let waiting = self.calls.iter().filter(|call| call.waits());
+        let told = waiting.map(|call| {
+            format!(
+                "
+  {} of {}",
+                self.subject.show(&call.body),
+                call.home
+            )
+        });
+        let what = format!(
+            "every message has arrived and no timer is to come, but nobody has answered{}",
+            told.collect::<String>()
+        );
+        Violation::new(Property::Progress, what)
+    }
+
     fn no_progress(&self) -> Violation {
         let waiting: Vec<_> = self
             .calls
@@ -327,6 +437,12 @@ impl ClusterWorld {
     pub(crate) fn asked(&self, call: u64) -> Option<(u32, Vec<u8>)> {
         let call = self.calls.get(usize::try_from(call).ok()?)?;
         Some((call.home.0, call.body.clone()))
+    }
+
+    /// What readers of a node asked and saw.
+    pub(crate) fn reads_of(&self, node: NodeId) -> Vec<(&[u8], &Answer)> {
+        let reads = self.reads.iter().filter(|(of, ..)| *of == node);
+        reads.map(|(_, query, shown)| (self.queries[*query].as_slice(), shown)).collect()
     }
 
     /// Compares what clients and receivers saw with a run without failures; nobody may keep anything for anybody.
@@ -383,7 +499,9 @@ impl ClusterWorld {
 
     /// A person decides about outputs in doubt, once nothing of them is on its way.
     fn operator(&mut self) -> Result<(), Violation> {
-        self.after_up_to(4 * MILLISECOND, Happening::Operator);
+        let waits_ns = self.waits_until_ns.saturating_sub(self.now_ns);
+        let pause_ns = self.random.between(1, 4 * MILLISECOND);
+        self.after(pause_ns + waits_ns, Happening::Operator);
         let mut doubtful = Vec::new();
         for (&id, node) in &self.nodes {
             let Some(life) = node.life.as_ref().filter(|life| !life.process.is_collecting()) else {

@@ -73,7 +73,7 @@ impl Work {
 }
 
 /// Whose timers and outputs there are. Part of the state.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Book {
     next_timer: u64,
     /// By the process's token: the instance, and its own.
@@ -127,8 +127,8 @@ struct Preface {
 /// All instances of a node.
 pub(crate) struct NodeHandler {
     facts: Arc<Facts>,
-    types: BTreeMap<&'static str, Box<dyn Hosted>>,
-    book: Book,
+    pub(crate) types: BTreeMap<&'static str, Box<dyn Hosted>>,
+    pub(crate) book: Book,
 }
 
 impl NodeHandler {

@@ -7,23 +7,39 @@ use crate::refusal::Refusal;
 use crate::typed;
 use mainstay_process::handler::{Answer, Outcome, RestoreError};
 use mainstay_types::id::OutputId;
+use serde_json::Value;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 
 /// The instances of a type.
-pub(crate) trait Hosted: Send {
+pub(crate) trait Hosted: Any + Send {
     /// Hands something to an instance, which comes into being if need be; gives its answer if that is there already.
     fn deliver<'a>(&mut self, to: &'a Address, what: What<'a>, delivering: Delivering<'a>) -> Option<Answer>;
 
     /// Answers a read.
     fn query(&self, key: &str, question: &[u8]) -> Answer;
 
+    /// All keys, in order.
+    fn keys(&self) -> Vec<&str>;
+
+    /// The state of an instance, if there is one.
+    fn state(&self, key: &str) -> Option<Shown>;
+
     /// Writes the states of all.
     fn save(&self, into: &mut dyn Write) -> io::Result<()>;
 
     /// Replaces all by those that [`Self::save`] wrote; gives what is behind them.
     fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
+}
+
+/// The state of an instance, to be shown or compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Shown {
+    Json(Value),
+    /// As it is saved: it has keys that JSON cannot have.
+    Bytes(Vec<u8>),
 }
 
 /// What an instance is handed.
@@ -41,7 +57,7 @@ pub(crate) enum What<'a> {
 
 /// The states of a type's instances, by key.
 pub(crate) struct Instances<I> {
-    states: BTreeMap<String, I>,
+    pub(crate) states: BTreeMap<String, I>,
 }
 
 impl<I> Default for Instances<I> {
@@ -99,6 +115,18 @@ impl<I: Instance> Hosted for Instances<I> {
             Some(state) => typed::answer(&state.query(question)),
             None => typed::answer(&I::default().query(question)),
         }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.states.keys().map(String::as_str).collect()
+    }
+
+    fn state(&self, key: &str) -> Option<Shown> {
+        let state = self.states.get(key)?;
+        Some(serde_json::to_value(state).map_or_else(
+            |_| Shown::Bytes(postcard::to_allocvec(state).expect("a vector takes all")),
+            Shown::Json,
+        ))
     }
 
     fn save(&self, into: &mut dyn Write) -> io::Result<()> {

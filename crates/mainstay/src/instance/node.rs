@@ -24,7 +24,7 @@ const ALONE: NodeId = NodeId(1);
 /// The types of instances that a program hosts. Every node of a cluster runs the same program with the same types; where each instance
 /// lives is a function of its address and of the list of nodes.
 pub struct Node {
-    name: String,
+    pub(crate) name: String,
     version: u32,
     pub(crate) types: Vec<HostedType>,
 }
@@ -34,8 +34,8 @@ pub(crate) struct HostedType {
     pub(crate) name: &'static str,
     pub(crate) make: fn() -> Box<dyn Hosted>,
     pub(crate) placement: Placement,
-    check_command: fn() -> Check,
-    check_query: fn() -> Check,
+    pub(crate) check_command: fn() -> Check,
+    pub(crate) check_query: fn() -> Check,
 }
 
 impl Node {
