@@ -5,11 +5,11 @@ use crate::hello::{Declared, Hello, Identity, Orphan, add_end};
 use crate::limits::Limits;
 use crate::link::{Link, Stage};
 use crate::refusal::Refusal;
-use crate::save::{self, RestoreError};
 use crate::sender_log::Entry;
 use crate::session::Session;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
+use mainstay_types::snapshot::SnapshotId;
 
 pub use crate::link::Stats;
 
@@ -31,6 +31,8 @@ pub struct Channel {
     pub(crate) links: Vec<Link>,
     /// This node's ended lives.
     pub(crate) ends: Vec<(Incarnation, DeliveryIndex)>,
+    /// The highest snapshot that this node took part in.
+    pub(crate) snapshot: SnapshotId,
     recovering: bool,
     /// It asks in every greeting for what its peers retain.
     collecting: bool,
@@ -122,6 +124,7 @@ impl Channel {
             limits,
             links,
             ends: Vec::new(),
+            snapshot: SnapshotId::NONE,
             recovering: true,
             collecting: false,
             orphans_roll_back: false,
@@ -318,6 +321,7 @@ impl Channel {
             window_bytes_max: self.limits.window_bytes_max,
             message_bytes_max: self.limits.message_bytes_max,
             seen: self.link(peer).seen,
+            snapshot: self.snapshot,
             ends: self.ends.clone(),
         }
     }
@@ -561,23 +565,7 @@ impl Channel {
         self.link(peer).stats
     }
 
-    // Checkpoints
-
-    /// Writes what a checkpoint of this moment must hold: numbers, cursors, and the retained messages with their places. The same
-    /// state gives the same bytes.
-    pub fn save(&self, out: &mut Vec<u8>) {
-        save::save(self, out);
-    }
-
-    /// Takes back what [`Self::save`] wrote into a channel made just now. Everything in it may leave: the checkpoint is durable, and
-    /// with it the deliveries that emitted it.
-    ///
-    /// # Errors
-    /// [`RestoreError`]; the channel is as it was.
-    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        save::restore(self, bytes)
-    }
-
+    #[inline]
     pub(crate) fn find(&self, peer: NodeId) -> Option<usize> {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }

@@ -6,6 +6,7 @@ use crate::hello::Hello;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::Ssn;
+use mainstay_types::snapshot::SnapshotId;
 
 /// Bytes of the length in front of a frame in a stream.
 pub const LENGTH_BYTES: usize = 4;
@@ -40,6 +41,11 @@ pub enum Frame<'a> {
     Pinned {
         /// How much is retained, in bytes.
         bytes: u64,
+    },
+    /// The one who speaks has taken its part in this snapshot: whatever follows in this session came after it.
+    Marker {
+        /// Which.
+        snapshot: SnapshotId,
     },
     /// The last frame of a session that goes no further.
     Refused {
@@ -154,6 +160,10 @@ impl<'a> Frame<'a> {
             Self::Collected => out.push(KIND_COLLECTED),
             Self::Recovered => out.push(KIND_RECOVERED),
             Self::Pinned { bytes } => put_number(KIND_PINNED, *bytes, out),
+            Self::Marker { snapshot } => {
+                out.push(KIND_MARKER);
+                snapshot.put(out);
+            }
             Self::Refused { code, text } => {
                 assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
                 out.extend_from_slice(&[KIND_REFUSED, *code]);
@@ -197,6 +207,7 @@ impl<'a> Frame<'a> {
             KIND_COLLECTED => Self::Collected,
             KIND_RECOVERED => Self::Recovered,
             KIND_PINNED => Self::Pinned { bytes: reader.u64()? },
+            KIND_MARKER => Self::Marker { snapshot: SnapshotId::take(&mut reader)? },
             kind => return Err(FrameError::Kind { kind }),
         };
         match reader.rest().len() {
@@ -217,6 +228,7 @@ impl<'a> Frame<'a> {
             Self::Collected => "Collected",
             Self::Recovered => "Recovered",
             Self::Pinned { .. } => "Pinned",
+            Self::Marker { .. } => "Marker",
             Self::Refused { .. } => "Refused",
         }
     }
@@ -304,3 +316,4 @@ const KIND_COLLECTED: u8 = 6;
 const KIND_PINNED: u8 = 7;
 const KIND_REFUSED: u8 = 8;
 const KIND_RECOVERED: u8 = 9;
+const KIND_MARKER: u8 = 10;

@@ -6,9 +6,10 @@ use crate::refusal::Refusal;
 use mainstay_types::codec::{Reader, Truncated};
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::snapshot::SnapshotId;
 
 /// The version of the frames. A change of any frame changes it; only [`Hello`] keeps its beginning in all versions.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// Most ended lives that a node remembers and tells; older ones are forgotten.
 pub const ENDS_MAX: usize = 256;
@@ -63,6 +64,8 @@ pub struct Hello {
     pub message_bytes_max: u32,
     /// The highest state of the other that it depends on through messages of the other itself.
     pub seen: Point,
+    /// The highest snapshot that it took part in: whatever this session brings came after that.
+    pub snapshot: SnapshotId,
     /// Its lives that ended, in order, with the last delivery that was recovered of each.
     pub ends: Vec<(Incarnation, DeliveryIndex)>,
 }
@@ -85,6 +88,7 @@ impl Hello {
         out.extend_from_slice(&self.window_bytes_max.to_le_bytes());
         out.extend_from_slice(&self.message_bytes_max.to_le_bytes());
         self.seen.put(out);
+        self.snapshot.put(out);
         put_ends(&self.ends, out);
     }
 
@@ -115,6 +119,7 @@ impl Hello {
             window_bytes_max: from.u64()?,
             message_bytes_max: from.u32()?,
             seen: Point::take(from)?,
+            snapshot: SnapshotId::take(from)?,
             ends: take_ends(from)?,
         };
         if hello.covered > hello.received {

@@ -27,4 +27,4 @@ mod save;
 mod sender_log;
 mod session;
 
-pub use save::RestoreError;
+pub use save::{RestoreError, SavedChannel, SavedLink};

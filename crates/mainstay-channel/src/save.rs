@@ -7,10 +7,11 @@ use crate::link::Link;
 use crate::sender_log::{Entry, SenderLog};
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::Point;
-use mainstay_types::id::{ClusterId, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::snapshot::SnapshotId;
 
 /// The version of these bytes.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 /// A checkpoint's part of the channel cannot be taken back. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,14 +65,153 @@ impl From<Truncated> for RestoreError {
     }
 }
 
-pub(crate) fn save(channel: &Channel, out: &mut Vec<u8>) {
+/// What a checkpoint holds of the channel, without a node that runs: to be looked at, or to be carried to another directory.
+#[derive(Debug)]
+pub struct SavedChannel {
+    /// The cluster of the node that saved it.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+    /// The highest snapshot that it had taken part in.
+    pub snapshot: SnapshotId,
+    /// Its ended lives, in order, with the last delivery that was recovered of each.
+    pub ends: Vec<(Incarnation, DeliveryIndex)>,
+    links: Vec<Link>,
+}
+
+/// One link of a [`SavedChannel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavedLink {
+    /// The other end.
+    pub peer: NodeId,
+    /// The last message to the peer that the history emitted.
+    pub sent: Ssn,
+    /// The last one that is not kept, because the peer had said that it never needs it again.
+    pub dropped: Ssn,
+    /// The last message of the peer that the history holds.
+    pub received: Ssn,
+    /// The highest state of the peer that one of them came from.
+    pub seen: Point,
+    /// The highest life of the peer that is known.
+    pub life: Incarnation,
+}
+
+impl SavedChannel {
+    /// Reads what [`Channel::save`] wrote.
+    ///
+    /// # Errors
+    /// [`RestoreError`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, RestoreError> {
+        let mut reader = Reader::new(bytes);
+        let found = reader.u16()?;
+        if found != FORMAT {
+            return Err(RestoreError::Format { found });
+        }
+        let (cluster, node) = (ClusterId(take_id(&mut reader)?), NodeId(reader.u32()?));
+        let snapshot = SnapshotId::take(&mut reader)?;
+        let ends = take_ends(&mut reader)?;
+        let count = reader.u32()?;
+        let mut links: Vec<Link> = Vec::new();
+        for _ in 0..count {
+            let link = take_link(&mut reader)?;
+            if links.last().is_some_and(|last| last.peer >= link.peer) {
+                return Err(RestoreError::Order { peer: link.peer });
+            }
+            links.push(link);
+        }
+        match reader.rest().len() {
+            0 => Ok(Self { cluster, node, snapshot, ends, links }),
+            bytes => Err(FrameError::Trailing { bytes }.into()),
+        }
+    }
+
+    /// Its links, by peer.
+    pub fn links(&self) -> impl Iterator<Item = SavedLink> + '_ {
+        self.links.iter().map(|link| SavedLink {
+            peer: link.peer,
+            sent: link.log.appended(),
+            dropped: link.log.covered(),
+            received: link.delivered,
+            seen: link.seen,
+            life: link.incarnation,
+        })
+    }
+
+    /// The life that saved it: the one after the last that ended.
+    #[must_use]
+    pub fn life(&self) -> Incarnation {
+        self.ends.last().map_or(Incarnation(1), |(ended, _)| ended.next())
+    }
+
+    /// Forgets which directories the peers have: they speak from new ones.
+    pub fn forget_stores(&mut self) {
+        self.links.iter_mut().for_each(|link| link.store = None);
+    }
+
+    /// Writes it as [`Channel::save`] does.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        put(self.cluster, self.node, self.snapshot, &self.ends, &self.links, out);
+    }
+}
+
+impl Channel {
+    /// Writes what a checkpoint of this moment must hold: numbers, cursors, and the retained messages with their places. The same
+    /// state gives the same bytes.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        put(self.identity.cluster, self.identity.node, self.snapshot, &self.ends, &self.links, out);
+    }
+
+    /// Takes back what [`Self::save`] wrote into a channel made just now. Everything in it may leave: the checkpoint is durable, and
+    /// with it the deliveries that emitted it.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; the channel is as it was.
+    pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let SavedChannel { cluster, node, snapshot, ends, mut links } = SavedChannel::parse(bytes)?;
+        if (cluster, node) != (self.identity.cluster, self.identity.node) {
+            return Err(RestoreError::OtherNode { cluster, found: node, expected: self.identity.node });
+        }
+        let untouched = |link: &Link| link.delivered == Ssn(0) && link.log.appended() == Ssn(0);
+        if let Some(link) = links.iter().find(|link| self.find(link.peer).is_none() && !untouched(link)) {
+            return Err(RestoreError::Stranger { peer: link.peer });
+        }
+        links.retain(|link| self.find(link.peer).is_some());
+        (self.ends, self.snapshot) = (ends, snapshot);
+        for link in links {
+            let place = self.find(link.peer).expect("only such are left");
+            self.links[place] = link;
+        }
+        Ok(())
+    }
+
+    /// This node takes part in a snapshot: it says so in every greeting from now on.
+    pub fn take_part(&mut self, snapshot: SnapshotId) {
+        self.snapshot = self.snapshot.max(snapshot);
+    }
+
+    /// The highest snapshot that this node took part in.
+    #[must_use]
+    pub fn snapshot(&self) -> SnapshotId {
+        self.snapshot
+    }
+}
+
+fn put(
+    cluster: ClusterId,
+    node: NodeId,
+    snapshot: SnapshotId,
+    ends: &[(Incarnation, DeliveryIndex)],
+    links: &[Link],
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&FORMAT.to_le_bytes());
-    out.extend_from_slice(&channel.identity.cluster.0);
-    out.extend_from_slice(&channel.identity.node.0.to_le_bytes());
-    put_ends(&channel.ends, out);
-    let links = u32::try_from(channel.links.len()).expect("a cluster has fewer than 2^32 nodes");
-    out.extend_from_slice(&links.to_le_bytes());
-    for link in &channel.links {
+    out.extend_from_slice(&cluster.0);
+    out.extend_from_slice(&node.0.to_le_bytes());
+    snapshot.put(out);
+    put_ends(ends, out);
+    let count = u32::try_from(links.len()).expect("a cluster has fewer than 2^32 nodes");
+    out.extend_from_slice(&count.to_le_bytes());
+    for link in links {
         save_link(link, out);
     }
 }
@@ -95,43 +235,6 @@ fn save_link(link: &Link, out: &mut Vec<u8>) {
         put_bytes(out, &entry.stamp);
         put_bytes(out, &entry.body);
     }
-}
-
-pub(crate) fn restore(channel: &mut Channel, bytes: &[u8]) -> Result<(), RestoreError> {
-    let mut reader = Reader::new(bytes);
-    let found = reader.u16()?;
-    if found != FORMAT {
-        return Err(RestoreError::Format { found });
-    }
-    let (cluster, node) = (ClusterId(take_id(&mut reader)?), NodeId(reader.u32()?));
-    if (cluster, node) != (channel.identity.cluster, channel.identity.node) {
-        return Err(RestoreError::OtherNode { cluster, found: node, expected: channel.identity.node });
-    }
-    let ends = take_ends(&mut reader)?;
-    let count = reader.u32()?;
-    let mut links: Vec<Link> = Vec::new();
-    for _ in 0..count {
-        let link = take_link(&mut reader)?;
-        if links.last().is_some_and(|last| last.peer >= link.peer) {
-            return Err(RestoreError::Order { peer: link.peer });
-        }
-        let untouched = link.delivered == Ssn(0) && link.log.appended() == Ssn(0);
-        match channel.find(link.peer) {
-            Some(_) => links.push(link),
-            None if untouched => {}
-            None => return Err(RestoreError::Stranger { peer: link.peer }),
-        }
-    }
-    match reader.rest().len() {
-        0 => {}
-        bytes => return Err(FrameError::Trailing { bytes }.into()),
-    }
-    channel.ends = ends;
-    for link in links {
-        let place = channel.find(link.peer).expect("it was found a few lines above");
-        channel.links[place] = link;
-    }
-    Ok(())
 }
 
 fn take_link(from: &mut Reader<'_>) -> Result<Link, RestoreError> {

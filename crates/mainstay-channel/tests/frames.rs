@@ -5,6 +5,7 @@ use mainstay_channel::hello::{Declared, Hello, Identity};
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 use proptest::prelude::{any, prop_assert_eq, proptest};
 
@@ -25,6 +26,7 @@ fn hello() -> Hello {
         window_bytes_max: 11,
         message_bytes_max: 12,
         seen: Point { incarnation: Incarnation(13), delivery: DeliveryIndex(14) },
+        snapshot: SnapshotId { number: 19, initiator: NodeId(20), life: Incarnation(21) },
         ends: vec![(Incarnation(15), DeliveryIndex(16)), (Incarnation(17), DeliveryIndex(18))],
     }
 }
@@ -51,6 +53,7 @@ fn frames() -> Vec<Frame<'static>> {
         Frame::Collected,
         Frame::Recovered,
         Frame::Pinned { bytes: 99 },
+        Frame::Marker { snapshot: SnapshotId { number: 1, initiator: NodeId(2), life: Incarnation(3) } },
         Frame::Refused { code: 6, text: "an older life" },
     ]
 }
@@ -108,7 +111,7 @@ fn a_greeting_of_another_version_is_told_by_its_number_and_a_foreign_one_at_once
     assert_eq!(Frame::parse(&bytes[..7]), Err(FrameError::Protocol { found: 9 }));
     assert_eq!(
         Refusal::from(FrameError::Protocol { found: 9 }),
-        Refusal::OtherProtocol { expected: 1, found: 9 }
+        Refusal::OtherProtocol { expected: 2, found: 9 }
     );
     bytes[1] = b'G';
     assert_eq!(Frame::parse(&bytes), Err(FrameError::Foreign));
@@ -145,7 +148,7 @@ fn every_refusal_fits_its_frame_and_has_a_code_of_its_own() {
     let depends_on = Point { incarnation: ended, delivery: recovered };
     let all = [
         Refusal::OtherCluster { node, expected: ClusterId([255; 16]), found: ClusterId([0; 16]) },
-        Refusal::OtherProtocol { expected: 1, found: u16::MAX },
+        Refusal::OtherProtocol { expected: 2, found: u16::MAX },
         Refusal::Misaddressed { meant: node, reached: node },
         Refusal::Stranger { node },
         Refusal::OtherStore { node, expected: StoreId([255; 16]), found: StoreId([0; 16]) },

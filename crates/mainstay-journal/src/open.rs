@@ -200,7 +200,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let (survey, created) = match survey(storage)? {
         Some(survey) => (survey, false),
         None => {
-            make(storage, options)?;
+            make(storage, options, Generation(0))?;
             (survey(storage)?.expect("the journal was just made"), true)
         }
     };
@@ -266,9 +266,22 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     Ok(Opened { catalog, resume, report })
 }
 
+/// Makes an empty journal whose first opening is the life after `before`: for a directory that goes on from a line of a cluster whose
+/// nodes know that life.
+///
+/// # Errors
+/// [`OpenError`]; there must be no journal.
+pub fn make_after(
+    storage: &mut dyn Storage,
+    options: &OpenOptions,
+    before: Generation,
+) -> Result<(), OpenError> {
+    make(storage, options, before)
+}
+
 /// Makes an empty journal. The superblock gets its name last, so that a crash before leaves what the next opening
 /// recognizes as unfinished and makes anew.
-fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenError> {
+fn make(storage: &mut dyn Storage, options: &OpenOptions, before: Generation) -> Result<(), OpenError> {
     let files = storage.list()?;
     let unfinished = files.iter().any(|file| file.name == SUPERBLOCK_UNFINISHED_FILE);
     let mut segments = files.iter().filter(|file| segment_file_slot(&file.name).is_some());
@@ -293,7 +306,7 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions) -> Result<(), OpenErro
     let superblock = Superblock {
         store: options.new_store,
         serial: 1,
-        generation: Generation(0),
+        generation: before,
         geometry: options.geometry,
         first: Lsn::ZERO,
         first_generation: Generation(0),

@@ -8,7 +8,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 7 + 1 | magic `MSTCKPT`, format version, a digit: `2` |
+//! | 7 + 1 | magic `MSTCKPT`, format version, a digit: `3` |
 //! | 8 | LSN |
 //! | 16 | store id |
 //! | 4 | handler version |
@@ -27,7 +27,7 @@ use std::io::{self, Write};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 const MAGIC: &[u8; 7] = b"MSTCKPT";
-const VERSION: u8 = b'2';
+const VERSION: u8 = b'3';
 const END_MAGIC: &[u8; 8] = b"CKPTEND1";
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 const TRAILER_BYTES: usize = 24;
@@ -51,6 +51,7 @@ pub struct Saved {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) lsn: Lsn,
+    pub(crate) store: StoreId,
     pub(crate) version: u32,
     pub(crate) name: String,
     pub(crate) tables: Tables,
@@ -191,11 +192,11 @@ pub(crate) fn load(storage: &mut dyn Storage, lsn: Lsn, store: StoreId) -> Resul
     let bytes = storage.list()?.into_iter().find(|file| file.name == name).map_or(0, |file| file.bytes);
     let mut file = vec![0; usize::try_from(bytes).map_err(|_| CheckpointError::Damaged)?];
     storage.read(&name, 0, &mut file)?;
-    parse(&file, store)
+    parse(&file, Some(store))
 }
 
-/// Reads a checkpoint's bytes: a decoder of untrusted bytes, and a fuzz target.
-fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
+/// Reads a checkpoint's bytes, of the store that is `expected` or of any: a decoder of untrusted bytes, and a fuzz target.
+pub(crate) fn parse(file: &[u8], expected: Option<StoreId>) -> Result<Loaded, CheckpointError> {
     if !file.starts_with(MAGIC) {
         return Err(CheckpointError::Foreign);
     }
@@ -215,9 +216,9 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
         return Err(CheckpointError::OtherVersion { found, expected: VERSION });
     }
     let lsn = Lsn(reader.u64().map_err(damaged)?);
-    let found = StoreId(reader.take(16).map_err(damaged)?.try_into().expect("16 bytes were taken"));
-    if found != store {
-        return Err(CheckpointError::OtherStore { found, expected: store });
+    let store = StoreId(reader.take(16).map_err(damaged)?.try_into().expect("16 bytes were taken"));
+    if let Some(expected) = expected.filter(|expected| *expected != store) {
+        return Err(CheckpointError::OtherStore { found: store, expected });
     }
     let version = reader.u32().map_err(damaged)?;
     let name =
@@ -232,7 +233,7 @@ fn parse(file: &[u8], store: StoreId) -> Result<Loaded, CheckpointError> {
     if xxh3_64(&state) != state_hash {
         return Err(CheckpointError::Damaged);
     }
-    Ok(Loaded { lsn, version, name, tables, links, state })
+    Ok(Loaded { lsn, store, version, name, tables, links, state })
 }
 
 struct Hashed<'a> {
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_reads_back() {
-        let loaded = parse(&saved(), STORE).expect("it was just written");
+        let loaded = parse(&saved(), Some(STORE)).expect("it was just written");
         assert_eq!((loaded.lsn, loaded.version, loaded.name.as_str()), (Lsn(64), 3, "ledger"));
         assert_eq!(loaded.state, b"the state");
         assert_eq!(parse_name(&final_name(Lsn(64))), Some(Lsn(64)));
@@ -290,8 +291,11 @@ mod tests {
         for place in 0..good.len() {
             let mut bad = good.clone();
             bad[place] ^= 0x10;
-            assert!(parse(&bad, STORE).is_err(), "a flip at byte {place} was accepted");
-            assert!(parse(&good[..place], STORE).is_err(), "a truncation to {place} bytes was accepted");
+            assert!(parse(&bad, Some(STORE)).is_err(), "a flip at byte {place} was accepted");
+            assert!(
+                parse(&good[..place], Some(STORE)).is_err(),
+                "a truncation to {place} bytes was accepted"
+            );
         }
     }
 
@@ -299,18 +303,18 @@ mod tests {
     fn another_version_is_told_from_a_flipped_bit() {
         let mut other = saved();
         other[MAGIC.len()] = b'1';
-        assert_eq!(parse(&other, STORE).err(), Some(CheckpointError::Damaged));
+        assert_eq!(parse(&other, Some(STORE)).err(), Some(CheckpointError::Damaged));
         let body = other.len() - TRAILER_BYTES;
         let whole = xxh3_64(&other[..body + 8]);
         other[body + 8..body + 16].copy_from_slice(&whole.to_le_bytes());
-        let error = parse(&other, STORE).expect_err("it is of another version");
+        let error = parse(&other, Some(STORE)).expect_err("it is of another version");
         assert_eq!(error, CheckpointError::OtherVersion { found: b'1', expected: VERSION });
-        assert_eq!(error.to_string(), "it has format version 1, this program reads 2");
+        assert_eq!(error.to_string(), "it has format version 1, this program reads 3");
     }
 
     #[test]
     fn another_stores_checkpoint_is_refused_by_name() {
-        let error = parse(&saved(), StoreId([8; 16])).expect_err("it is foreign");
+        let error = parse(&saved(), Some(StoreId([8; 16]))).expect_err("it is foreign");
         assert!(matches!(error, CheckpointError::OtherStore { .. }));
     }
 }

@@ -114,6 +114,19 @@ impl Clients {
         self.issued
     }
 
+    /// See [`crate::tables::Tables::carry_over`]; `is_open` knows requests that are executed and not answered.
+    pub(crate) fn carry_over(&mut self, is_open: impl Fn(ClientId, ThreadId, Sequence) -> bool) {
+        for (&client, known) in &mut self.entries {
+            for (&thread, present) in &mut known.threads {
+                present.entry.end = Lsn::ZERO;
+                if present.entry.answer.is_none() && !is_open(client, thread, present.floor) {
+                    // Its request is new again; the one before was acknowledged by it.
+                    present.floor = Sequence(present.floor.0.saturating_sub(1));
+                }
+            }
+        }
+    }
+
     /// Issues no number up to `number` any more.
     pub(crate) fn skip_to(&mut self, number: ClientId) {
         self.issued = self.issued.max(number);

@@ -12,6 +12,7 @@ use mainstay_journal::effect::DiskEffect;
 use mainstay_recovery::logging::Malformed;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClientId, Lsn, NodeId, OutputId};
+use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 use std::sync::Arc;
 
@@ -56,6 +57,22 @@ pub enum Effect {
     PublishCheckpoint {
         /// Its position.
         lsn: Lsn,
+    },
+    /// Save the state as it is now, before the next step, to the temporary file of this snapshot's part (`Process::save`, in a forked
+    /// child or at once), then report [`crate::event::SnapshotEvent::Saved`].
+    SaveSnapshot {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// Sync, rename and sync the directory ([`crate::part::publish`]), then report `Published`.
+    PublishSnapshot {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// Remove the temporary file of this snapshot's part ([`crate::part::temporary_name`]): another one has begun.
+    DiscardSnapshot {
+        /// Which.
+        snapshot: SnapshotId,
     },
     /// Send an [`crate::event::Event::Tick`] at this time, or earlier. A later request replaces an earlier one.
     Wake(Time),

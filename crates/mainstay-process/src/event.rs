@@ -3,6 +3,7 @@
 use crate::handler::Outcome;
 use mainstay_journal::effect::DiskEvent;
 use mainstay_types::id::{ClientId, Lsn, NodeId, OutputId, Sequence, ThreadId};
+use mainstay_types::snapshot::SnapshotId;
 
 /// An event: the only way in.
 #[derive(Debug)]
@@ -46,6 +47,13 @@ pub enum Event {
     Disk(DiskEvent),
     /// What became of a checkpoint.
     Checkpoint(CheckpointEvent),
+    /// What became of this node's part in a snapshot.
+    Snapshot(SnapshotEvent),
+    /// Take part in this snapshot, if it is above all that this node knows: `Process::next_snapshot` names a new one.
+    TakeSnapshot {
+        /// Which.
+        snapshot: SnapshotId,
+    },
     /// From another node.
     Peer(PeerEvent),
     /// The driver has nothing more at hand: time to sync what is waited for, once for all of it.
@@ -147,5 +155,25 @@ pub enum CheckpointEvent {
     Failed {
         /// Its position.
         lsn: Lsn,
+    },
+}
+
+/// What became of a part in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotEvent {
+    /// Written to its temporary file.
+    Saved {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// Under its final name, with file and directory past a sync.
+    Published {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// Given up. Nothing but the snapshot was lost.
+    Failed {
+        /// Which.
+        snapshot: SnapshotId,
     },
 }

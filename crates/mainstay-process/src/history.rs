@@ -211,6 +211,7 @@ impl<H: Handler> History<H> {
                 end,
                 state: OutputState::Prepared,
                 intended: false,
+                store: None,
                 delivery: prefix.delivery,
             };
             tables.outbox.insert(id, pending);

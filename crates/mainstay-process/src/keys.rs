@@ -78,6 +78,16 @@ impl Keys {
         }
     }
 
+    /// See [`crate::tables::Tables::carry_over`]; `is_open` knows requests that are executed and not answered.
+    pub(crate) fn carry_over(&mut self, is_open: impl Fn(&[u8]) -> bool) {
+        let Self { entries, expiry } = self;
+        entries.retain(|key, entry| {
+            entry.end = Lsn::ZERO;
+            entry.answer.is_some() || is_open(key)
+        });
+        expiry.retain(|(_, key)| entries.contains_key(key));
+    }
+
     /// Whether `limit` unexpired keys are there at `now`.
     pub(crate) fn full(&self, limit: usize, now: Time) -> bool {
         // Expired entries stay until the next delivery sweeps them; they do not count.

@@ -138,7 +138,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !collects);
         // A due timer that waits for the journal goes on when the journal does, not by the clock.
         let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
-        let next = [timer.map(|(due, _)| due), checkpoint, retry].into_iter().flatten().min();
+        let unread = self.has_unread().then_some(self.now);
+        let next = [timer.map(|(due, _)| due), checkpoint, retry, unread].into_iter().flatten().min();
         if let Some(next) = next
             && self.wake.is_none_or(|wake| next < wake)
         {

@@ -1,7 +1,7 @@
 //! Outputs that are not acknowledged yet.
 
 use crate::port::OutputState;
-use mainstay_types::id::{DeliveryIndex, Lsn, OutputId};
+use mainstay_types::id::{DeliveryIndex, Lsn, OutputId, StoreId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(crate) struct Pending {
     pub(crate) delivery: DeliveryIndex,
     /// Whether a record says that it is about to be sent (at-most-once ports).
     pub(crate) intended: bool,
+    /// The directory that it was made in, whose key it keeps, if that is an earlier one.
+    pub(crate) store: Option<StoreId>,
 }
 
 impl Outbox {
@@ -51,6 +53,15 @@ impl Outbox {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (OutputId, &Pending)> {
         self.pending.iter().map(|(&id, pending)| (id, pending))
+    }
+
+    /// See [`crate::tables::Tables::carry_over`]. Whether one left after the cut is not known, so that all count as about to be sent.
+    pub(crate) fn carry_over(&mut self, from: StoreId) {
+        for pending in self.pending.values_mut() {
+            pending.end = Lsn::ZERO;
+            pending.intended = true;
+            pending.store.get_or_insert(from);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

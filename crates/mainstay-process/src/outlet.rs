@@ -253,7 +253,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     pub(crate) fn output_key(&self, id: OutputId) -> String {
-        format!("{}-{}", self.history.store, id.0)
+        let earlier = self.history.tables.outbox.find(id).and_then(|pending| pending.store);
+        format!("{}-{}", earlier.unwrap_or(self.history.store), id.0)
     }
 
     pub(crate) fn intention_after(&self, id: OutputId) -> After {

@@ -22,6 +22,7 @@ use crate::record::delivery::Delivery;
 use crate::record::quarantined::Quarantined;
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
+use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use mainstay_channel::channel::Retained;
 use mainstay_gate::gate::Gate;
@@ -76,6 +77,7 @@ pub struct Process<H, M> {
     pub(crate) began_whole: bool,
     /// What is volatile about the links to other nodes; `None` for a process that stands alone.
     pub(crate) sessions: Option<Sessions>,
+    pub(crate) snapshots: Snapshots,
 }
 
 /// Buffers reused between steps.
@@ -123,6 +125,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             refuse_after_life(event, out);
             return;
         }
+        self.read_on(out);
         match event {
             Event::Request(request) => {
                 let Request { token, identity, body } = request;
@@ -148,6 +151,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
             }
             Event::Checkpoint(event) => self.checkpoint_event(event),
+            Event::Snapshot(event) => self.snapshot_event(event, out),
+            Event::TakeSnapshot { snapshot } => self.hear_of(snapshot),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Drained => {
                 self.retry_postponed(out);
@@ -339,6 +344,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.publish(out);
             self.go_on(out);
             self.perform_wishes(out);
+            self.cut(round_ends, out);
+            self.finish_snapshot(out);
             self.checkpoint(out);
             self.stop(out);
             self.cover_senders();
@@ -350,6 +357,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     /// Takes up everything that waited for the journal.
     fn go_on(&mut self, out: &mut Vec<Effect>) {
+        self.record_missed();
         self.record_verdicts();
         self.go_on_collecting(out);
         while self.life != Life::Abandoned && self.logged.front().is_some_and(|first| self.may_deliver(first))
@@ -383,7 +391,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let answer = (!self.config.policy.journals_messages())
             .then(|| self.effect_after(self.waiting_end).value_of(Mark::Durable))
             .flatten();
-        let wanted = [self.gate.wanted(Mark::Durable), logged, checkpoint, stopping, answer, flush]
+        let snapshot = self.snapshots.wants_durable();
+        let wanted = [self.gate.wanted(Mark::Durable), logged, checkpoint, snapshot, stopping, answer, flush]
             .into_iter()
             .flatten()
             .max();

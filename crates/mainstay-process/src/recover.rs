@@ -22,6 +22,7 @@ use crate::replay::{Replay, Verdicts};
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
 use crate::settle::{SettleError, Settling};
+use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::summary::Summary;
 use crate::tables::Tables;
@@ -386,6 +387,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
+        let took_part = history.links.as_ref().map(|links| links.channel.snapshot());
+        let snapshots = Snapshots::recover(storage, took_part)?;
+        if let Some(links) = &mut history.links {
+            links.channel.take_part(snapshots.newest());
+        }
         let now = now.max(history.tables.now);
         let incarnation = Incarnation(report.generation.0);
         let sessions = history.links.as_ref().map(|_| Sessions::new(collecting.take()));
@@ -415,6 +421,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             losses: Vec::new(),
             began_whole: report.sealed || report.created,
             sessions,
+            snapshots,
         };
         let mut losses = Vec::new();
         if let Some(links) = &process.history.links {

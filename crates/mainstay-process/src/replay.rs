@@ -8,6 +8,7 @@ use crate::history::History;
 use crate::links::LinksError;
 use crate::process::INSTANCE;
 use crate::record::delivery::Delivery;
+use crate::record::marked;
 use crate::record::prefix::Prefix;
 use crate::record::quarantined::{self, Quarantined};
 use crate::record::recalled;
@@ -164,6 +165,12 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     }
                 }
                 quarantined::KIND => {}
+                marked::KIND => {
+                    let snapshot = marked::decode(record.payload).map_err(unreadable)?;
+                    if let Some(links) = &mut self.history.links {
+                        links.channel.take_part(snapshot);
+                    }
+                }
                 rolled_back::KIND => {
                     let RolledBack { losses, .. } = RolledBack::decode(record.payload).map_err(unreadable)?;
                     self.learn_losses(&losses)?;

@@ -88,6 +88,11 @@ impl Sessions {
         frame.put_with_length(self.outgoing.entry(to).or_default());
     }
 
+    /// To everyone who was greeted, also before the answer to that: the greeting tells what was so when it was put.
+    pub(crate) fn put_for_all(&mut self, frame: &Frame<'_>) {
+        self.outgoing.values_mut().for_each(|outgoing| frame.put_with_length(outgoing));
+    }
+
     /// Tells, and keeps places, at once; what changes the process itself is left in `wishes`.
     fn perform_at_once(&mut self, channel: &mut Channel) {
         let Self { wishes, outgoing, .. } = self;
@@ -133,6 +138,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         match event {
             PeerEvent::Connected { peer } => {
                 session_ends(&mut links.channel, peer, self.config.rules);
+                self.snapshots.forget_unread(peer);
                 let hello = links.channel.connected(peer);
                 sessions.outgoing.insert(peer, Vec::new());
                 sessions.put(peer, &Frame::Hello(Box::new(hello)));
@@ -144,16 +150,19 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 session_ends(&mut links.channel, peer, self.config.rules);
                 links.channel.disconnected(peer);
                 links.logging.disconnected(peer);
+                self.snapshots.forget_unread(peer);
                 sessions.outgoing.remove(&peer);
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.disconnected(peer);
                 }
             }
-            PeerEvent::Frames { peer, bytes } => {
-                if let Err(why) = self.frames(peer, &bytes.into(), out) {
-                    self.hang_up(peer, why, out);
-                }
-            }
+            PeerEvent::Frames { peer, bytes } => self.take_frames(peer, &bytes.into(), out),
+        }
+    }
+
+    pub(crate) fn take_frames(&mut self, peer: NodeId, run: &Bytes, out: &mut Vec<Effect>) {
+        if let Err(why) = self.frames(peer, run, out) {
+            self.hang_up(peer, why, out);
         }
     }
 
@@ -164,6 +173,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(collecting) = &mut sessions.collecting {
             collecting.disconnected(peer);
         }
+        self.snapshots.forget_unread(peer);
         let mut bytes = sessions.outgoing.remove(&peer).unwrap_or_default();
         if let Some(refusal) = why.refusal() {
             let text = refusal.to_string();
@@ -187,7 +197,18 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let limit = self.config.cluster.as_ref().map_or(0, |cluster| cluster.links.frame_bytes_max());
         let mut rest: &[u8] = run;
         while let Some((frame, behind)) = split(rest, limit)? {
-            self.frame(peer, Frame::parse(frame)?, run, out)?;
+            let frame = Frame::parse(frame)?;
+            if let Frame::Marker { snapshot } = frame {
+                self.hear_of(snapshot);
+            } else if let Frame::Hello(hello) = &frame {
+                self.hear_of(hello.snapshot);
+            }
+            if self.snapshots.is_due() && self.config.rules.keep(Rule::CutBeforeDelivery) {
+                // It came after the cut of the one who sent it; so must its being taken in.
+                self.snapshots.read_later(peer, run.slice_ref(rest));
+                return Ok(());
+            }
+            self.frame(peer, frame, run, out)?;
             if matches!(self.life, Life::Abandoned) {
                 return Ok(());
             }
@@ -235,6 +256,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             // Its memory is full of what this node has not covered.
             Frame::Pinned { .. } => self.schedule.force(),
+            // Heard of before it is taken in.
+            Frame::Marker { .. } => {}
             Frame::Refused { code, text } => {
                 return Err(HangUp::RefusedByPeer { peer, code, text: text.to_owned() });
             }
@@ -417,7 +440,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         // what may be taken back. Not the word to a sender that its message is needed no more: it comes with these, and with the next
         // checkpoint at the latest.
         let effect = self.gate.outstanding(Mark::Recoverable).map(DeliveryIndex);
-        let checkpoint = sessions.covering.checkpoint_waits(links.logging.checkpoint_may_cover());
+        let may_cover = links.logging.checkpoint_may_cover();
+        let checkpoint = sessions.covering.checkpoint_waits(may_cover).max(self.snapshots.waits(may_cover));
         if let Some(index) = effect.max(checkpoint) {
             links.logging.needed(index, &mut sessions.wishes);
         }

@@ -31,6 +31,8 @@ pub struct Stats {
     pub checkpoints_failed: u64,
     /// Bytes of the last checkpoint.
     pub checkpoint_bytes: u64,
+    /// Parts in snapshots that became final.
+    pub snapshots: u64,
     /// Effects held at this moment.
     pub held: usize,
     /// Effects that left without waiting.

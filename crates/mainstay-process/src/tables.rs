@@ -10,7 +10,7 @@ use crate::open_requests::OpenRequests;
 use crate::outbox::Outbox;
 use crate::summary::Summary;
 use crate::timers::Timers;
-use mainstay_types::id::{ClientId, DeliveryIndex, Generation, Lsn, OutputId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Generation, Lsn, OutputId, StoreId};
 use mainstay_types::rules::{Rule, Rules};
 use mainstay_types::time::Time;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,18 @@ impl Tables {
             self.last_output = self.last_output.max(OutputId(base));
             self.clients.skip_to(ClientId(base));
         }
+    }
+
+    /// Carries what a part of a snapshot holds over to a new directory: positions in the old journal mean nothing there, everything in
+    /// the part is safe, and what was logged and not executed at the cut is unknown.
+    pub(crate) fn carry_over(&mut self, from: StoreId) {
+        let Self { keys, clients, outbox, open, .. } = self;
+        keys.carry_over(|key| open.find(&Identity::Key(key.to_vec())).is_some());
+        clients.carry_over(|client, thread, sequence| {
+            open.find(&Identity::Client { client, thread, sequence }).is_some()
+        });
+        outbox.carry_over(from);
+        self.executed_end = Lsn::ZERO;
     }
 
     pub(crate) fn lookup(

@@ -267,14 +267,14 @@ fn a_checkpoint_of_another_format_version_is_refused_by_name() {
     let file = files.into_iter().find(|file| file.name.starts_with("checkpoint-")).expect("it was published");
     let mut bytes = vec![0; usize::try_from(file.bytes).expect("it is small")];
     world.storage.read(&file.name, 0, &mut bytes).expect("it is there");
-    bytes[7] = b'3';
+    bytes[7] = b'4';
     let checked = bytes.len() - 16;
     let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..checked]);
     bytes[checked..checked + 8].copy_from_slice(&checksum.to_le_bytes());
     world.storage.write(&file.name, 0, &bytes).expect("memory is large");
     let error = world.kill(config()).err().expect("it is refused");
     let said = error.to_string();
-    assert!(said.contains(&file.name) && said.contains("format version 3, this program reads 2"), "{said}");
+    assert!(said.contains(&file.name) && said.contains("format version 4, this program reads 3"), "{said}");
 }
 
 #[test]

@@ -37,8 +37,8 @@ pub(crate) struct Core<H> {
     /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
     pub(crate) batch: Vec<Item<H>>,
     pub(crate) peering: Peering,
-    disk: Arc<Disk>,
-    storage: FileStorage,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) storage: FileStorage,
     /// Effects not performed yet.
     effects: Vec<Effect>,
     completed: Vec<DiskEvent>,
@@ -46,8 +46,8 @@ pub(crate) struct Core<H> {
     stalls_seen: u64,
     stalled_since: Option<Instant>,
     checkpoint_started: Option<Instant>,
-    /// What writes and publishes checkpoints at this moment: one of them at most.
-    background: Option<JoinHandle<()>>,
+    /// What writes and publishes checkpoints and parts of snapshots.
+    pub(crate) background: Vec<JoinHandle<()>>,
     /// Whether there is a recording, and answers are given at level `Disk`.
     records_acknowledgements: bool,
     /// Steps so far, to measure some of them.
@@ -96,7 +96,7 @@ impl<H: Handler + Send + 'static> Core<H> {
             completed: Vec::new(),
             stalled_since: None,
             checkpoint_started: None,
-            background: None,
+            background: Vec::new(),
             steps: 0,
         }
     }
@@ -201,6 +201,9 @@ impl<H: Handler + Send + 'static> Core<H> {
                     Effect::Output(output) => shared.carry(output),
                     Effect::SaveCheckpoint { lsn } => self.save_checkpoint(shared, lsn),
                     Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
+                    Effect::SaveSnapshot { snapshot } => self.save_part(shared, snapshot),
+                    Effect::PublishSnapshot { snapshot } => self.publish_part(shared, snapshot),
+                    Effect::DiscardSnapshot { snapshot } => self.discard_part(snapshot),
                     Effect::Wake(at) => shared.wake_at(at),
                     Effect::Abandon(abandoned) => ended.gave_up = Some(GaveUp::Panicked(abandoned)),
                     Effect::Frames { to, bytes } => {
@@ -267,7 +270,8 @@ impl<H: Handler + Send + 'static> Core<H> {
             shared.push_event(Event::Checkpoint(event));
         };
         let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
-        self.background = shared.in_background("checkpoint-save", failed, wait);
+        self.background.retain(|thread| !thread.is_finished());
+        self.background.extend(shared.in_background("checkpoint-save", failed, wait));
     }
 
     fn publish_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
@@ -294,12 +298,12 @@ impl<H: Handler + Send + 'static> Core<H> {
             shared.push_event(Event::Checkpoint(event));
         };
         let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
-        self.background = shared.in_background("checkpoint-publish", failed, publish);
+        self.background.extend(shared.in_background("checkpoint-publish", failed, publish));
     }
 
     /// Waits for a checkpoint that is being written or published: the next life may want the same file.
     pub(crate) fn finish_background(&mut self) {
-        if let Some(thread) = self.background.take() {
+        for thread in self.background.drain(..) {
             // Had it panicked, there would be no checkpoint, which loses nothing.
             let _ = thread.join();
         }

@@ -208,7 +208,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
         }
         let mut inbox = self.lock_inbox();
         let checkpoint_of_another_life =
-            matches!(event, Event::Checkpoint(_)) && inbox.phase == Phase::Recovering;
+            matches!(event, Event::Checkpoint(_) | Event::Snapshot(_)) && inbox.phase == Phase::Recovering;
         if inbox.phase == Phase::Ended || checkpoint_of_another_life {
             return;
         }

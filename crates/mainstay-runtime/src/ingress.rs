@@ -7,6 +7,7 @@ mod identity;
 mod instance;
 mod refusal;
 mod report;
+mod snapshots;
 mod status;
 
 use crate::driver::{NotTaken, Shared, Turn};
@@ -14,6 +15,7 @@ use crate::inbox::Item;
 use crate::ingress::identity::identity_of;
 use crate::ingress::instance::Target;
 use crate::ingress::refusal::Refusal;
+use crate::ingress::snapshots::Asked;
 use crate::mailbox::ReplyTo;
 use crate::replies::Said;
 use crate::service::{Check, Unfit};
@@ -152,9 +154,10 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         let addressed = self.settings.addressed;
         let Target { path, head } = Target::of(path, addressed)?;
         let allowed = match path {
-            "/call" | "/query" | "/clients" | "/checkpoint" => Method::POST,
+            "/call" | "/query" | "/clients" | "/checkpoint" | "/snapshots" => Method::POST,
             "/health" | "/losses" | "/metrics" | "/outputs" | "/status" => Method::GET,
             _ if output_to_resolve(path).is_some() => Method::POST,
+            _ if Asked::of(path).is_some() => Method::GET,
             _ => return Err(Refusal::NoSuchPath { addressed }),
         };
         if request.method() != allowed {
@@ -170,6 +173,8 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             "/status" => status::status(self).await,
             "/losses" => report::losses(&self.shared).await,
             "/checkpoint" => self.checkpoint(),
+            "/snapshots" => self.begin_snapshot().await,
+            _ if Asked::of(path).is_some() => self.snapshot(Asked::of(path).expect("it was just seen")).await,
             _ => self.resolve(request, seat).await,
         }
     }

@@ -26,6 +26,7 @@ mod inbox;
 mod ingress;
 mod lookout;
 mod mailbox;
+mod parts;
 mod peering;
 mod prediction;
 mod replies;

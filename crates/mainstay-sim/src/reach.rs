@@ -177,6 +177,22 @@ reach! {
     MixedPolicies = "mixed_policies",
     /// A request was refused because another node pins too much.
     BusySenderLog = "busy_sender_log",
+    /// A snapshot was begun.
+    SnapshotBegun = "snapshot_begun",
+    /// A node could not begin a snapshot.
+    SnapshotRefused = "snapshot_refused",
+    /// A part was given up for a later snapshot.
+    SnapshotSuperseded = "snapshot_superseded",
+    /// A crash while a part was written or published.
+    CrashInSnapshot = "crash_in_snapshot",
+    /// A node's part became final.
+    PartFinal = "part_final",
+    /// All parts of a snapshot were final.
+    LineFinished = "line_finished",
+    /// Messages were on the way in a finished line.
+    LineWithMessagesOnTheWay = "line_with_messages_on_the_way",
+    /// A new world began with a line.
+    LineRestored = "line_restored",
 }
 
 impl Reach {

@@ -89,6 +89,7 @@ impl SimMachine {
                 Rule::DuplicateAfterStable,
                 Rule::TrimAfterCheckpoint,
                 Rule::ReleaseOnce,
+                Rule::CutBeforeDelivery,
             ],
         }
     }
@@ -341,7 +342,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
             World::new(Rc::<LedgerSubject>::default(), Plan::default(), seed, rules, trace).run()
         }
         SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
-        SimMachine::Cluster => ClusterWorld::new(Rc::new(OwnSubject), seed, rules, trace).run(),
+        SimMachine::Cluster => ClusterWorld::new(Rc::new(OwnSubject), seed, rules, trace).run(rules),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

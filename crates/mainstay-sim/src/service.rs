@@ -321,7 +321,13 @@ impl<S: Subject> World<S> {
                     self.after_up_to(MILLISECOND, Happening::Start);
                     return Ok(());
                 }
-                Effect::Frames { .. } | Effect::HangUp { .. } | Effect::Lost(_) | Effect::RollBack(_) => {
+                Effect::Frames { .. }
+                | Effect::HangUp { .. }
+                | Effect::Lost(_)
+                | Effect::RollBack(_)
+                | Effect::SaveSnapshot { .. }
+                | Effect::PublishSnapshot { .. }
+                | Effect::DiscardSnapshot { .. } => {
                     unreachable!("a process that stands alone has no peers")
                 }
                 Effect::Stopped => {

@@ -23,4 +23,5 @@ pub mod level;
 pub mod machine;
 pub mod mark;
 pub mod rules;
+pub mod snapshot;
 pub mod time;

@@ -29,6 +29,8 @@ pub enum Rule {
     OrphansRollBack,
     /// A message is kept until its receiver's history holds it, whatever the transport has acknowledged.
     KeepUntilCovered,
+    /// A node takes its part in a snapshot before it takes in anything that came after another node took its own.
+    CutBeforeDelivery,
 }
 
 impl Rule {
@@ -45,7 +47,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -58,6 +60,7 @@ impl Rule {
         Self::DeterminantsTravel,
         Self::OrphansRollBack,
         Self::KeepUntilCovered,
+        Self::CutBeforeDelivery,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -76,6 +79,7 @@ impl Rule {
             Self::DeterminantsTravel => "determinants-left-behind",
             Self::OrphansRollBack => "orphans-stay",
             Self::KeepUntilCovered => "transport-trusted",
+            Self::CutBeforeDelivery => "marker-behind",
         }
     }
 
@@ -111,6 +115,7 @@ impl Rule {
             Self::KeepUntilCovered => {
                 "application-level reliable messaging: Zhao 2014, section 2.3.2, figure 2.12; Saltzer, Reed and Clark 1984"
             }
+            Self::CutBeforeDelivery => "the marker rule: Chandy and Lamport 1985; Lai and Yang 1987",
         }
     }
 }

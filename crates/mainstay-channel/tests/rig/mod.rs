@@ -319,7 +319,10 @@ impl World {
                 live.channel.collected(peer).expect("it was asked");
                 self.replay_collected(at);
             }
-            other @ (Frame::Pinned { .. } | Frame::Recovered | Frame::Refused { .. }) => {
+            other @ (Frame::Pinned { .. }
+            | Frame::Recovered
+            | Frame::Marker { .. }
+            | Frame::Refused { .. }) => {
                 panic!("{other:?} has no reason")
             }
         }

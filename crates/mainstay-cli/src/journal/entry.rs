@@ -9,8 +9,8 @@ use mainstay_process::record::quarantined::Quarantined;
 use mainstay_process::record::rolled_back::{self, RolledBack};
 use mainstay_process::record::started::Started;
 use mainstay_process::record::{
-    RecordError, intended, message, quarantined, recalled, registered, request, resolved, settled, started,
-    timer,
+    RecordError, intended, marked, message, quarantined, recalled, registered, request, resolved, settled,
+    started, timer,
 };
 use serde::Serialize;
 
@@ -91,6 +91,7 @@ pub(crate) fn kind_name(kind: Kind) -> String {
         (message::KIND, "message"),
         (rolled_back::KIND, "rolled-back"),
         (recalled::KIND, "recalled"),
+        (marked::KIND, "marked"),
     ];
     known
         .iter()
@@ -123,6 +124,7 @@ fn describe(record: &Record<'_>) -> Result<(Option<Prefix>, String), RecordError
             let RolledBack { keep, lost, .. } = RolledBack::decode(record.payload)?;
             format!("deliveries above {keep} before this are void: they depended on a state that {lost} lost")
         }
+        marked::KIND => format!("took part in snapshot {}", marked::decode(record.payload)?),
         Kind(kind) => return Err(RecordError::UnknownKind { kind }),
     };
     Ok((None, says))

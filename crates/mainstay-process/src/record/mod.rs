@@ -13,11 +13,13 @@
 //! | 24 | [`message`] | yes |
 //! | 25 | [`rolled_back`] | no |
 //! | 26 | [`recalled`] | yes |
+//! | 27 | [`marked`] | no |
 //!
 //! A delivery begins with a [`prefix::Prefix`]. All numbers are little-endian.
 
 pub mod delivery;
 pub mod intended;
+pub mod marked;
 pub mod message;
 pub mod prefix;
 pub mod quarantined;

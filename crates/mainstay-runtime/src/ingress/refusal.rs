@@ -25,6 +25,8 @@ pub(crate) enum Refusal {
     NoSuchType { hosted: Vec<&'static str> },
     OtherNode { node: NodeId },
     NoSuchOutput,
+    NoSuchPart,
+    StandsAlone,
     MethodNotAllowed { allowed: Method },
     StillRunning,
     KeyReused,
@@ -148,7 +150,7 @@ impl Refusal {
             Self::NoSuchPath { addressed } => {
                 let instance = if *addressed { "/TYPE/KEY" } else { "" };
                 let paths = format!(
-                    "/call{instance}, /query{instance}, /clients, /outputs, /health, /metrics, /checkpoint"
+                    "/call{instance}, /query{instance}, /clients, /outputs, /health, /metrics, /checkpoint, /snapshots"
                 );
                 (404, "no-such-path", format!("There are {paths}. {NOTHING_DONE}."))
             }
@@ -174,6 +176,18 @@ impl Refusal {
                 404,
                 "no-such-output",
                 format!("There is no such output in doubt. {NOTHING_DONE}; GET /outputs lists them."),
+            ),
+            Self::NoSuchPart => (
+                404,
+                "no-such-part",
+                format!("There is no finished part in this snapshot. {NOTHING_DONE}; ask how far it is."),
+            ),
+            Self::StandsAlone => (
+                404,
+                "stands-alone",
+                format!(
+                    "This service is no node of a cluster: there is nothing to take a snapshot of. {NOTHING_DONE}."
+                ),
             ),
             Self::MethodNotAllowed { allowed } => {
                 (405, "method-not-allowed", format!("This path takes {allowed} only. {NOTHING_DONE}."))

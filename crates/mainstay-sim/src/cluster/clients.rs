@@ -22,7 +22,7 @@ pub(crate) struct Call {
     pub(crate) home: NodeId,
     pub(crate) body: Vec<u8>,
     identity: Identity,
-    answer: Option<Answer>,
+    pub(crate) answer: Option<Answer>,
     /// The life that gave the answer.
     answered_in: u64,
     /// How often it is asked for again once it is answered.
@@ -42,6 +42,11 @@ impl Call {
     /// Whether the client still wants an answer. Without a key it does not dare to ask twice.
     pub(crate) fn waits(&self) -> bool {
         self.identity != Identity::None && (self.answer.is_none() || self.again > 0)
+    }
+
+    /// The same call to a cluster that went back: what had been `answered` before the line must be answered so again.
+    pub(crate) fn anew(self, answered: Option<Answer>) -> Self {
+        Self { again: u32::from(answered.is_some()), answer: answered, answered_in: 0, ..self }
     }
 
     /// Compares with a run without failures.

@@ -10,6 +10,7 @@ use mainstay_journal::format::RING_FILE;
 use mainstay_journal::storage::Storage;
 use mainstay_process::checkpoint::temporary_name;
 use mainstay_process::event::Event;
+use mainstay_process::part;
 use mainstay_types::id::NodeId;
 use mainstay_types::level::Level;
 
@@ -112,6 +113,13 @@ impl ClusterWorld {
                 let name = temporary_name(work.lsn);
                 let _ = node.disk.create(&name, 0);
                 node.disk.write_torn(&name, 0, &work.bytes);
+            }
+            for (snapshot, work) in std::mem::take(&mut life.parts) {
+                if self.random.coin() {
+                    let name = part::temporary_name(snapshot);
+                    let _ = node.disk.create(&name, 0);
+                    node.disk.write_torn(&name, 0, &work.bytes);
+                }
             }
             drop(life);
         }

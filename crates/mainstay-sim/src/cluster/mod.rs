@@ -15,6 +15,7 @@ pub(crate) mod own;
 pub(crate) mod recorded;
 pub(crate) mod service;
 pub(crate) mod setup;
+mod snapshots;
 pub(crate) mod subject;
 pub(crate) mod world;
 
@@ -57,4 +58,12 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::Collected,
     Reach::MixedPolicies,
     Reach::BusySenderLog,
+    Reach::SnapshotBegun,
+    Reach::SnapshotRefused,
+    Reach::SnapshotSuperseded,
+    Reach::CrashInSnapshot,
+    Reach::PartFinal,
+    Reach::LineFinished,
+    Reach::LineWithMessagesOnTheWay,
+    Reach::LineRestored,
 ];

@@ -2,6 +2,7 @@
 
 use crate::cluster::disk_work::{CheckpointWork, Duty, Operation};
 use crate::cluster::setup::Setup;
+use crate::cluster::snapshots::PartWork;
 use crate::cluster::subject::Hosted;
 use crate::cluster::world::{ClusterWorld, Happening};
 use crate::disk::Disk;
@@ -27,6 +28,7 @@ use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{RecoverError, Start};
 use mainstay_types::id::NodeId;
 use mainstay_types::rules::Rules;
+use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +39,7 @@ const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) config: Config,
-    options: OpenOptions,
+    pub(crate) options: OpenOptions,
     pub(crate) disk: Disk,
     left: Left,
     /// Older contents of the ring that the page cache may have written back.
@@ -63,6 +65,8 @@ pub(crate) struct Life {
     pub(crate) next_operation: u64,
     pub(crate) duties: VecDeque<Duty>,
     pub(crate) checkpoint: Option<CheckpointWork>,
+    /// Parts of snapshots under way.
+    pub(crate) parts: BTreeMap<SnapshotId, PartWork>,
     pub(crate) drain_queued: bool,
     was_collecting: bool,
     clock_ns: u64,
@@ -236,6 +240,7 @@ impl ClusterWorld {
             next_operation: 0,
             duties: VecDeque::new(),
             checkpoint: None,
+            parts: BTreeMap::new(),
             drain_queued: false,
             clock_ns: wall.0.max(recovery.time.0),
             began_ns: now_ns,
@@ -309,6 +314,9 @@ impl ClusterWorld {
                         Happening::Checkpoint { node: id, life, publish: true },
                     );
                 }
+                Effect::SaveSnapshot { snapshot } => self.save_part(id, snapshot),
+                Effect::PublishSnapshot { snapshot } => self.publish_part(id, snapshot),
+                Effect::DiscardSnapshot { snapshot } => self.discard_part(id, snapshot),
                 Effect::Wake(at) => {
                     let delay_ns = at.0.saturating_sub(self.clock(id).0);
                     self.after(delay_ns, Happening::Wake { node: id, life });

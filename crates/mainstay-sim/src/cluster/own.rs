@@ -27,10 +27,16 @@ impl Hosted for Service {
 }
 
 /// A node of the run without failures.
-struct OwnAlone {
-    state: State,
+pub(crate) struct OwnAlone {
+    pub(crate) state: State,
     /// The chain after so many deliveries.
     chains: Vec<u64>,
+}
+
+impl OwnAlone {
+    pub(crate) fn new(node: u32) -> Self {
+        Self { state: State::new(node), chains: vec![0] }
+    }
 }
 
 impl Alone for OwnAlone {
@@ -46,7 +52,9 @@ impl Alone for OwnAlone {
 
 impl Subject for OwnSubject {
     fn setup(&self, random: &mut Random) -> Setup {
-        Setup::draw(random)
+        let mut setup = Setup::draw(random);
+        setup.snapshot_ms = if random.chance(600) { random.between(10, 60) } else { 0 };
+        setup
     }
 
     fn handler(&self, node: NodeId) -> Box<dyn Hosted> {
@@ -77,10 +85,8 @@ impl Subject for OwnSubject {
     fn judge(&self, world: &ClusterWorld) -> Result<(), Violation> {
         let state = |node| known::<Service>(world.handler(node)).state.clone();
         let states: BTreeMap<NodeId, State> = world.nodes.keys().map(|&node| (node, state(node))).collect();
-        let alone = |(node, state): (&NodeId, &State)| {
-            let alone = OwnAlone { state: State::new(node.0), chains: vec![0] };
-            (node.0, (alone, state.history.clone()))
-        };
+        let alone =
+            |(node, state): (&NodeId, &State)| (node.0, (OwnAlone::new(node.0), state.history.clone()));
         let order = LegalOrder::of(states.iter().map(alone).collect(), &|call| world.asked(call))?;
         order.nothing_under_way()?;
         for (&node, state) in &states {

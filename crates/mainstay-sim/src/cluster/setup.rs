@@ -21,7 +21,7 @@ const GUARANTEES: [Guarantee; 3] = [Guarantee::Deduplicated, Guarantee::AtLeastO
 const OPTIMISTIC_BESIDE_CAUSAL_DOWN_MAX: usize = 1;
 
 /// How a run is laid out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) policies: BTreeMap<NodeId, Policy>,
     pub(crate) level: Level,
@@ -29,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) down_max: usize,
     pub(crate) calls: usize,
     pub(crate) rates: Rates,
+    /// Between two snapshots, in milliseconds, at most; 0 if nobody asks for any.
+    pub(crate) snapshot_ms: u64,
     pub(crate) name: String,
     pub(crate) ports: Vec<Port>,
     pub(crate) page_bytes: u32,
@@ -138,7 +140,8 @@ impl Setup {
         let ports = PORTS.iter().zip(GUARANTEES);
         let ports = ports.map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false });
         let (name, ports, page_bytes) = ("service".to_owned(), ports.collect(), 4096);
-        Self { policies, level, down_max, calls, rates, name, ports, page_bytes, limits, links }
+        let snapshot_ms = 0;
+        Self { policies, level, down_max, calls, rates, snapshot_ms, name, ports, page_bytes, limits, links }
     }
 
     /// Makes room for bodies of so many bytes, and messages that carry them. A key is remembered longer than anybody repeats it.

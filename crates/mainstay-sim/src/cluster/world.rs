@@ -4,6 +4,7 @@ use crate::cluster::clients::{Call, Who};
 use crate::cluster::network::Link;
 use crate::cluster::node::Node;
 use crate::cluster::setup::Setup;
+use crate::cluster::snapshots::Snapshots;
 use crate::cluster::subject::{Hosted, Subject};
 use crate::plan::Plan;
 use crate::properties::legal_order::{Alone, LegalOrder};
@@ -12,12 +13,13 @@ use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::story::Story;
 use crate::trace::Trace;
-use crate::world::{Ended, MICROSECOND, MILLISECOND};
+use crate::world::{MICROSECOND, MILLISECOND};
 use mainstay_process::event::{Event, ReplyToken};
 use mainstay_process::handler::Answer;
 use mainstay_process::port::OutputState;
 use mainstay_types::id::{NodeId, OutputId};
 use mainstay_types::rules::Rules;
+use mainstay_types::snapshot::SnapshotId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -94,6 +96,15 @@ pub(crate) enum Happening {
         life: u64,
         publish: bool,
     },
+    /// Somebody wants a snapshot.
+    BeginSnapshot,
+    /// A node's part in a snapshot is written, or published.
+    Part {
+        node: NodeId,
+        life: u64,
+        snapshot: SnapshotId,
+        publish: bool,
+    },
     /// One side calls the other.
     Dial {
         one: NodeId,
@@ -164,6 +175,9 @@ pub(crate) struct ClusterWorld {
     last_timers: u32,
     /// Until when only a timer is waited for.
     pub(crate) waits_until_ns: u64,
+    pub(crate) steps_min: u64,
+    pub(crate) crashes_min: u64,
+    pub(crate) snapshots: Snapshots,
 }
 
 impl ClusterWorld {
@@ -183,10 +197,27 @@ impl ClusterWorld {
         let setup = subject.setup(&mut random);
         let nodes: BTreeMap<NodeId, Node> =
             setup.policies.keys().map(|&node| (node, Node::new(node, &setup, &mut random, rules))).collect();
+        let mut world = Self::with(subject, plan, random, setup, nodes, trace);
+        let mut kinds: Vec<_> = world.setup.policies.values().collect();
+        kinds.dedup();
+        world.reached.add(Reach::MixedPolicies, u64::from(kinds.len() > 1));
+        world.trace.line(0, format_args!("seed {seed}: {:?}", world.setup));
+        world
+    }
+
+    /// A world of these nodes, in which nothing has happened.
+    pub(crate) fn with(
+        subject: Rc<dyn Subject>,
+        plan: Plan,
+        random: Random,
+        setup: Setup,
+        nodes: BTreeMap<NodeId, Node>,
+        trace: Trace,
+    ) -> Self {
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
         let pairs = ids.iter().flat_map(|&one| ids.iter().map(move |&other| (one, other)));
         let links = pairs.filter(|(one, other)| one < other).map(|pair| (pair, Link::default())).collect();
-        let mut world = Self {
+        Self {
             subject,
             plan,
             story: Rc::default(),
@@ -214,19 +245,10 @@ impl ClusterWorld {
             executed: (0, 0),
             last_timers: 0,
             waits_until_ns: 0,
-        };
-        let mut kinds: Vec<_> = world.setup.policies.values().collect();
-        kinds.dedup();
-        world.reached.add(Reach::MixedPolicies, u64::from(kinds.len() > 1));
-        world.trace.line(0, format_args!("seed {seed}: {:?}", world.setup));
-        world
-    }
-
-    /// Runs to the end.
-    pub(crate) fn run(mut self) -> Ended {
-        let violation = self.go();
-        let Self { steps, crashes, reached, trace, .. } = self;
-        Ended { steps, crashes, reached, violation, trace }
+            steps_min: STEPS_MIN,
+            crashes_min: CRASHES_MIN,
+            snapshots: Snapshots::default(),
+        }
     }
 
     /// Runs to the end, and leaves what it came to.
@@ -239,6 +261,9 @@ impl ClusterWorld {
         self.after_up_to(5 * MILLISECOND, Happening::Operator);
         self.after_up_to(5 * MILLISECOND, Happening::Read);
         self.after_up_to(8 * MILLISECOND, Happening::Fault);
+        if self.setup.snapshot_ms > 0 && self.snapshots.are_taken() {
+            self.after_up_to(self.setup.snapshot_ms * MILLISECOND, Happening::BeginSnapshot);
+        }
         let violation = self.go_on().err().map(|violation| (self.steps, violation));
         for node in self.nodes.values() {
             self.reached.add_disk(node.disk.counts);
@@ -318,7 +343,8 @@ impl ClusterWorld {
             node.life.as_ref().is_some_and(|life| {
                 let stats = life.process.stats();
                 let quiet = stats.held == 0 && stats.backlog == 0 && stats.outputs_pending == 0;
-                let done = life.operations.is_empty() && life.duties.is_empty() && life.checkpoint.is_none();
+                let saved = life.checkpoint.is_none() && life.parts.is_empty();
+                let done = life.operations.is_empty() && life.duties.is_empty() && saved;
                 quiet
                     && done
                     && !life.drain_queued
@@ -336,7 +362,7 @@ impl ClusterWorld {
     fn has_enough(&self) -> bool {
         let asked = self.calls.len() >= self.setup.calls;
         match &self.plan.crashes {
-            None => asked && self.steps >= STEPS_MIN && self.crashes >= CRASHES_MIN,
+            None => asked && self.steps >= self.steps_min && self.crashes >= self.crashes_min,
             Some(planned) => (asked || self.is_stuck()) && planned.iter().all(|&fault| fault < self.faults),
         }
     }
@@ -461,6 +487,10 @@ impl ClusterWorld {
     fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
         match happening {
             Happening::NewCall => self.new_call(),
+            Happening::BeginSnapshot => self.begin_snapshot()?,
+            Happening::Part { node, life, snapshot, publish } if self.lives(node, life) => {
+                self.part_done(node, snapshot, publish)?;
+            }
             Happening::Ask { call } => self.ask(call),
             Happening::Arrive { node, token } => self.arrive(node, token)?,
             Happening::Read => self.read(),

@@ -138,6 +138,9 @@ impl<'a, H: Handler> Standing<'a, H> {
                     | Effect::SaveCheckpoint { .. }
                     | Effect::PublishCheckpoint { .. }
                     | Effect::Wake(_)
+                    | Effect::SaveSnapshot { .. }
+                    | Effect::PublishSnapshot { .. }
+                    | Effect::DiscardSnapshot { .. }
                     | Effect::Stopped => {}
                 }
             }

@@ -136,6 +136,11 @@ impl<A: Alone> LegalOrder<A> {
         Ok(())
     }
 
+    /// Messages of one node that another one has not taken in.
+    pub(crate) fn on_the_way(&self, from: u32, to: u32) -> usize {
+        self.under_way.get(&(from, to)).map_or(0, VecDeque::len)
+    }
+
     /// A node that has come to its end waits for nothing, with so many open requests.
     pub(crate) fn nothing_awaited(&self, node: u32, open: usize) -> Result<(), Violation> {
         let Node { timers, unsettled, .. } = &self.nodes[&node];

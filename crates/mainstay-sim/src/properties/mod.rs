@@ -8,6 +8,7 @@ pub(crate) mod failure_free;
 pub(crate) mod handler_panics;
 pub(crate) mod invariant;
 pub(crate) mod legal_order;
+pub(crate) mod line_restorable;
 pub(crate) mod nothing_pinned;
 pub(crate) mod outputs_guaranteed;
 pub(crate) mod outputs_of_nodes;
@@ -43,6 +44,8 @@ pub(crate) enum Property {
     UnknownNotAbsent,
     /// Nodes show what a crash-free run of some legal order shows.
     LegalOrder,
+    /// A finished snapshot is a consistent global state that the cluster can go on from.
+    LineRestorable,
     /// Who did not fail goes on, unless its policy says that it may roll back.
     SurvivorsRunOn,
     /// No message is kept for ever.
@@ -65,7 +68,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -76,6 +79,7 @@ impl Property {
         Self::FailureFree,
         Self::UnknownNotAbsent,
         Self::LegalOrder,
+        Self::LineRestorable,
         Self::SurvivorsRunOn,
         Self::NothingPinned,
         Self::Recovers,
@@ -101,6 +105,7 @@ impl Property {
             Self::FailureFree => "failure-free",
             Self::UnknownNotAbsent => "unknown-not-absent",
             Self::LegalOrder => "legal-order",
+            Self::LineRestorable => "line-restorable",
             Self::SurvivorsRunOn => "survivors-run-on",
             Self::NothingPinned => "nothing-pinned",
             Self::Recovers => "recovers",
@@ -127,6 +132,7 @@ impl Property {
             Self::FailureFree => failure_free::SOURCE,
             Self::UnknownNotAbsent => unknown_not_absent::SOURCE,
             Self::LegalOrder => legal_order::SOURCE,
+            Self::LineRestorable => line_restorable::SOURCE,
             Self::SurvivorsRunOn => survivors_run_on::SOURCE,
             Self::NothingPinned => nothing_pinned::SOURCE,
             Self::Recovers => {
