@@ -1,5 +1,7 @@
 //! One writer per directory: a lock that the kernel releases when its holder dies, however it dies.
 
+use crate::failure::failure_of;
+use mainstay_journal::storage::Failure;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -100,10 +102,7 @@ impl DirectoryLock {
         }
         let line = hint.lines().next().unwrap_or_default();
         let text = format!("{}\n{line}\n", std::process::id());
-        file.set_len(0)
-            .and_then(|()| file.seek(SeekFrom::Start(0)))
-            .and_then(|_| file.write_all(text.as_bytes()))
-            .map_err(io_error)?;
+        write_holder(&mut file, &text).map_err(io_error)?;
         Ok(Self { file })
     }
 
@@ -140,6 +139,17 @@ impl Holder {
         // SAFETY: signal 0 is no signal; it only asks whether the process is there.
         let asked = unsafe { libc::kill(pid, 0) };
         asked != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    }
+}
+
+/// Written over what an earlier holder said, and cut to length afterwards: a file that is emptied first gives its block away, and
+/// on a full disk gets none back. Where there is no space all the same, the lock is held without a name.
+fn write_holder(file: &mut File, text: &str) -> io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    match file.write_all(text.as_bytes()) {
+        Ok(()) => file.set_len(text.len() as u64),
+        Err(error) if failure_of(&error) == Failure::NoSpace => file.set_len(0),
+        Err(error) => Err(error),
     }
 }
 

@@ -431,9 +431,18 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let durable = !losses.is_empty() || upgraded_from.is_some();
         let started = Started { version: process.config.version, name: process.config.name.clone(), losses };
         let mut settling = Settling { storage, catalog, disk: &mut disk };
-        let appended = settling.append(&mut process.journal, started::KIND, INSTANCE, &started.encode())?;
-        if durable {
-            settling.make_durable(&mut process.journal, appended.end)?;
+        let started = started.encode();
+        match settling.append(&mut process.journal, started::KIND, INSTANCE, &started) {
+            Ok(appended) if durable => settling.make_durable(&mut process.journal, appended.end)?,
+            Ok(_) => {}
+            // Nothing new is taken before there is space, and this record stands before it. Until then what is there is read; but what
+            // other nodes are told by a mere greeting is told by nobody who could forget it.
+            Err(SettleError::Append(AppendError::Full { .. }))
+                if !durable || process.history.links.is_none() =>
+            {
+                process.journal.append_first_when_there_is_room(started::KIND, INSTANCE, &started)?;
+            }
+            Err(error) => return Err(error.into()),
         }
         if upgraded_from.is_some() {
             // Until there is one of this version, every recovery migrates the old one's state anew.

@@ -83,6 +83,8 @@ reach! {
     DiskFull = "disk_full",
     /// A request was refused for want of space.
     RefusedDiskFull = "refused_disk_full",
+    /// A life began while the disk was too full for its first record.
+    StartedOnFullDisk = "started_on_full_disk",
     /// The journal went on after a full disk.
     DiskFullRecovered = "disk_full_recovered",
     /// A sync failed.

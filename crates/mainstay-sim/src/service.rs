@@ -164,6 +164,7 @@ impl<S: Subject> World<S> {
         self.reached.add(Reach::CheckpointUsed, u64::from(recovery.checkpoint.is_some()));
         self.reached.add(Reach::CheckpointFallback, u64::from(!recovery.passed_over.is_empty()));
         self.reached.add(Reach::ClockJumpBack, u64::from(recovery.time > wall));
+        self.reached.add(Reach::StartedOnFullDisk, u64::from(process.journal().end() == report.end));
         self.reached.add(Reach::ReplayedAfterSeal, u64::from(report.sealed && recovery.replayed > 0));
         let lives = self.lives;
         self.oracle.story.tell(|| life_told(lives, &recovery));
@@ -233,7 +234,7 @@ impl<S: Subject> World<S> {
         match error {
             RecoverError::HandlerPanicked(_) => NoStart::Crashed(Reach::PanicInRecovery),
             RecoverError::Storage(error) => storage_fault(&error),
-            // No room for the first record of a life: the owner makes space and starts it again.
+            // No room for a verdict, without which nothing can go on: the owner makes space and starts it again.
             RecoverError::Append(AppendError::Full { .. }) => NoStart::Fault,
             RecoverError::Read(mainstay_journal::reader::ReadError::Storage(error)) => storage_fault(&error),
             _ if self.disk.crashed() => NoStart::Crashed(Reach::CrashInRecovery),

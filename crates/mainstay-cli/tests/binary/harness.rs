@@ -121,9 +121,14 @@ impl Service {
 
     /// The same, listening where `flags` say.
     pub(crate) fn start_with(folder: &Folder, name: &str, flags: &[&str]) -> Self {
-        let port_file = folder.path(&format!("{name}.port"));
+        Self::start_as(mainstay(folder), folder, name, flags)
+    }
+
+    /// The same by another command, to which the arguments are added.
+    pub(crate) fn start_as(command: Command, folder: &Folder, name: &str, flags: &[&str]) -> Self {
+        let mut command = prepared(command, folder);
+        let port_file = folder.path(&format!("{}.port", name.trim_start_matches('/').replace('/', "-")));
         let _ = std::fs::remove_file(&port_file);
-        let mut command = mainstay(folder);
         // Small pages make small segments, which are quickly made; bodies must fit them.
         command.args(["serve", "--dir", name, "--page-bytes", "65536"]);
         if !flags.contains(&"--body-bytes-max") {

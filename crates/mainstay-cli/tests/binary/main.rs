@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod cert;
 mod demo;
+mod full_disk;
 mod harness;
 mod journal;
 mod outputs;

@@ -319,10 +319,10 @@ impl<H: Handler> Machine<H> {
                 }
                 DiskEvent::Done { ticket }
             }
-            DiskEffect::Prepare { segment } => {
-                self.catalog.prepare(&mut self.storage, segment).expect("memory does not fail");
-                DiskEvent::Prepared { segment }
-            }
+            DiskEffect::Prepare { segment } => match self.catalog.prepare(&mut self.storage, segment) {
+                Ok(()) => DiskEvent::Prepared { segment },
+                Err(error) => DiskEvent::PrepareFailed { segment, failure: error.failure },
+            },
             DiskEffect::Trim { first } => {
                 self.catalog.trim(&mut self.storage, first).expect("memory does not fail");
                 DiskEvent::Trimmed { first }
