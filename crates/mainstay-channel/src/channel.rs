@@ -7,11 +7,13 @@ use crate::link::{Link, Stage};
 use crate::refusal::Refusal;
 use crate::sender_log::Entry;
 use crate::session::Session;
+use crate::spill::{Body, Spilling};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use mainstay_types::snapshot::SnapshotId;
 
 pub use crate::link::Stats;
+pub use crate::memory::Retained;
 
 /// All links of one node: what it sent and may have to send again, and how far it has received.
 ///
@@ -38,6 +40,7 @@ pub struct Channel {
     collecting: bool,
     orphans_roll_back: bool,
     attached: Vec<u8>,
+    pub(crate) spilling: Spilling,
 }
 
 /// What became of a message that arrived.
@@ -99,17 +102,6 @@ pub enum Unsendable {
     },
 }
 
-/// What a node retains for one peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retained {
-    /// The peer that may need it again.
-    pub peer: NodeId,
-    /// Messages.
-    pub messages: u64,
-    /// Memory, in bytes.
-    pub bytes: u64,
-}
-
 impl Channel {
     /// The links of a node without a history, to all `peers` but itself. It recovers until [`Self::recovered`].
     #[must_use]
@@ -129,6 +121,7 @@ impl Channel {
             collecting: false,
             orphans_roll_back: false,
             attached: Vec::new(),
+            spilling: Spilling::default(),
         }
     }
 
@@ -176,7 +169,7 @@ impl Channel {
             self.recovering || self.check_sendable(to, body.len()).is_ok(),
             "an unsendable message is refused to the handler"
         );
-        self.link_mut(to).log.append(Entry { origin, place: None, stamp, body })
+        self.link_mut(to).log.append(Entry { origin, place: None, stamp, body: Body::Memory(body) })
     }
 
     /// The gate let the messages to `to` up to `ssn` leave: they are sent as soon as session and window allow. Never taken back.
@@ -535,30 +528,6 @@ impl Channel {
         add_end(&mut self.ends, incarnation, last);
     }
 
-    // Memory
-
-    /// What is retained for each peer.
-    pub fn retained(&self) -> impl Iterator<Item = Retained> + '_ {
-        self.links.iter().map(|link| Retained {
-            peer: link.peer,
-            messages: link.log.messages() as u64,
-            bytes: link.log.bytes(),
-        })
-    }
-
-    /// Whether new work may be accepted: no peer pins more than its share.
-    #[must_use]
-    pub fn may_accept(&self) -> bool {
-        self.links.iter().all(|link| link.log.bytes() < self.limits.log_bytes_max)
-    }
-
-    /// The peer that pins most memory, if that is as much as the limit: whose fault it is that no work is accepted.
-    #[must_use]
-    pub fn pressure(&self) -> Option<Retained> {
-        let most = self.retained().max_by_key(|retained| retained.bytes)?;
-        (most.bytes >= self.limits.log_bytes_max).then_some(most)
-    }
-
     /// What the link to `peer` has done in this life.
     #[must_use]
     pub fn stats(&self, peer: NodeId) -> Stats {
@@ -580,7 +549,7 @@ impl Channel {
     }
 
     #[inline]
-    fn link_mut(&mut self, peer: NodeId) -> &mut Link {
+    pub(crate) fn link_mut(&mut self, peer: NodeId) -> &mut Link {
         let place = self.expect(peer);
         &mut self.links[place]
     }

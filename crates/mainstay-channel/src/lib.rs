@@ -22,9 +22,11 @@ pub mod frame;
 pub mod hello;
 pub mod limits;
 mod link;
+mod memory;
 pub mod refusal;
 mod save;
 mod sender_log;
 mod session;
+pub mod spill;
 
 pub use save::{RestoreError, SavedChannel, SavedLink};

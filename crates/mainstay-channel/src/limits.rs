@@ -3,8 +3,12 @@
 /// The limits of all links of a node. The windows of a link are the smaller ones of its two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most bytes retained for one peer before [`crate::channel::Channel::may_accept`] says no.
+    /// Most bytes of memory that one peer may pin before [`crate::channel::Channel::may_accept`] says no.
     pub log_bytes_max: u64,
+    /// Above so many bytes of memory, the oldest bodies retained for a peer are moved out of it: [`crate::spill`].
+    pub log_memory_bytes_max: u64,
+    /// Most bytes of one peer's bodies that are kept outside of memory. Zero: none are.
+    pub log_spill_bytes_max: u64,
     /// Most messages that may be on their way to a peer, or arrived there and not yet delivered.
     pub window_messages_max: u32,
     /// Most bytes of bodies among them. One message is always let through.
@@ -27,6 +31,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             log_bytes_max: 64 << 20,
+            log_memory_bytes_max: 16 << 20,
+            log_spill_bytes_max: 256 << 20,
             window_messages_max: 4096,
             window_bytes_max: 8 << 20,
             message_bytes_max: 1 << 20,

@@ -198,12 +198,12 @@ impl Link {
         }
     }
 
-    /// The memory that the peer pins, if it is so much that the peer should be told: when a checkpoint of it would give some back, and
+    /// What the peer pins, in memory or outside, if it is so much that the peer should be told: when a checkpoint of it would give some back, and
     /// again when it has made that one and it was not enough.
     #[inline]
     pub(crate) fn pinned(&self, limits: &Limits) -> Option<u64> {
         let Stage::Open(Session { sending, .. }) = &self.stage else { return None };
-        let (bytes, covered) = (self.log.bytes(), self.log.covered());
+        let (bytes, covered) = (self.log.bytes() + self.log.spilled_bytes(), self.log.covered());
         let helps = sending.received() > covered && covered >= sending.told_pinned;
         (helps && bytes > limits.log_bytes_max / 2).then_some(bytes)
     }

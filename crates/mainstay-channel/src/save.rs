@@ -5,6 +5,7 @@ use crate::frame::{FrameError, put_place, take_place};
 use crate::hello::{put_ends, take_ends, take_id};
 use crate::link::Link;
 use crate::sender_log::{Entry, SenderLog};
+use crate::spill::Body;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
@@ -258,7 +259,7 @@ fn take_link(from: &mut Reader<'_>) -> Result<Link, RestoreError> {
     link.log = SenderLog::starting_at(Ssn(covered));
     for _ in 0..retained {
         let (origin, place) = (Point::take(from)?, take_place(from)?);
-        let (stamp, body) = (from.bytes()?.to_vec(), from.bytes()?.into());
+        let (stamp, body) = (from.bytes()?.to_vec(), Body::Memory(from.bytes()?.into()));
         link.log.append(Entry { origin, place, stamp, body });
     }
     link.released = Ssn(appended);

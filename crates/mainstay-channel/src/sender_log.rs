@@ -1,11 +1,13 @@
 //! The sender log: what was sent to one peer and may have to be sent again, with the places that its receiver gave.
 
+use crate::limits::Limits;
+use crate::spill::Body;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::Ssn;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What an entry counts besides its body and stamp, in bytes: itself, and what its two allocations take beside their contents.
-pub(crate) const ENTRY_BYTES: u64 = 144;
+pub(crate) const ENTRY_BYTES: u64 = 152;
 
 /// A retained message.
 #[derive(Clone, Debug)]
@@ -13,14 +15,27 @@ pub(crate) struct Entry {
     pub(crate) origin: Point,
     pub(crate) place: Option<Place>,
     pub(crate) stamp: Vec<u8>,
-    pub(crate) body: Box<[u8]>,
+    pub(crate) body: Body,
 }
 
 impl Entry {
+    /// In memory, and outside of it.
     #[inline]
-    fn bytes(&self) -> u64 {
-        ENTRY_BYTES + self.stamp.len() as u64 + self.body.len() as u64
+    fn bytes(&self) -> (u64, u64) {
+        let fixed = ENTRY_BYTES + self.stamp.len() as u64;
+        match &self.body {
+            Body::Memory(bytes) => (fixed + bytes.len() as u64, 0),
+            Body::Spilled { from, to, .. } => (fixed, u64::from(to - from)),
+        }
     }
+}
+
+/// Bodies to be moved out of memory.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) first: Ssn,
+    pub(crate) lengths: Vec<u32>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// All messages to one peer with numbers above `covered` and up to `appended`.
@@ -32,6 +47,9 @@ pub(crate) struct SenderLog {
     appended: Ssn,
     entries: VecDeque<Entry>,
     bytes: u64,
+    spilled_bytes: u64,
+    /// The bodies up to this are outside of memory, or on their way there.
+    spilled: Ssn,
     /// Places of messages that are not emitted again yet. Without them a second failure, of the receiver, soon after the
     /// recovery of this node would find nobody who knows them.
     early: BTreeMap<Ssn, Place>,
@@ -61,6 +79,11 @@ impl SenderLog {
         self.bytes + self.early.len() as u64 * ENTRY_BYTES
     }
 
+    /// Kept outside of memory, in bytes.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled_bytes
+    }
+
     /// Messages retained.
     pub(crate) fn messages(&self) -> usize {
         self.entries.len()
@@ -83,7 +106,7 @@ impl SenderLog {
         let known = self.early.remove(&self.appended);
         if self.appended > self.covered {
             entry.place = entry.place.or(known);
-            self.bytes += entry.bytes();
+            self.count(&entry, u64::checked_add);
             self.entries.push_back(entry);
         }
         self.appended
@@ -104,7 +127,7 @@ impl SenderLog {
         while self.covered < ssn {
             self.covered = self.covered.next();
             match self.entries.pop_front() {
-                Some(entry) => self.bytes -= entry.bytes(),
+                Some(entry) => self.count(&entry, u64::checked_sub),
                 None => self.covered = ssn,
             }
         }
@@ -117,6 +140,55 @@ impl SenderLog {
     pub(crate) fn recovered(&mut self) {
         self.covered = self.covered.min(self.appended);
         self.early.clear();
+    }
+
+    /// The oldest bodies that are in memory, one after another, with the number of the first and the length of each, if there is more in it
+    /// than there should be: as many as make `chunk_bytes`, or as there is room for outside.
+    pub(crate) fn take_to_spill(&mut self, limits: &Limits, chunk_bytes: u64) -> Option<Chunk> {
+        if self.bytes() <= limits.log_memory_bytes_max {
+            return None;
+        }
+        let first = self.spilled.max(self.covered).next();
+        let (mut lengths, mut bytes) = (Vec::new(), Vec::new());
+        for entry in self.entries.iter().skip(self.place_of(first)?) {
+            let Body::Memory(body) = &entry.body else {
+                unreachable!("what is outside of memory is older than what is not")
+            };
+            let more = bytes.len() as u64 + body.len() as u64;
+            if bytes.len() as u64 >= chunk_bytes || self.spilled_bytes + more > limits.log_spill_bytes_max {
+                break;
+            }
+            bytes.extend_from_slice(body);
+            lengths.push(u32::try_from(body.len()).expect("a body is within its limit"));
+        }
+        // Bodies without a byte would be asked for for ever and free nothing.
+        if bytes.is_empty() {
+            return None;
+        }
+        self.spilled = Ssn(first.0 + lengths.len() as u64 - 1);
+        Some(Chunk { first, lengths, bytes })
+    }
+
+    /// The body of that message is outside of memory now; if the message is not needed any more, nothing is.
+    pub(crate) fn spilled(&mut self, ssn: Ssn, body: Body) {
+        let Some(entry) = self.place_of(ssn).and_then(|at| self.entries.get_mut(at)) else { return };
+        assert_eq!(entry.body.len(), body.len(), "a message keeps its body");
+        let bytes = body.len() as u64;
+        entry.body = body;
+        self.bytes -= bytes;
+        self.spilled_bytes += bytes;
+    }
+
+    /// The bodies from that number on stay in memory after all.
+    pub(crate) fn not_spilled(&mut self, first: Ssn) {
+        self.spilled = Ssn(first.0 - 1);
+    }
+
+    fn count(&mut self, entry: &Entry, change: impl Fn(u64, u64) -> Option<u64>) {
+        let (memory, spilled) = entry.bytes();
+        let [bytes, spilled_bytes] = [(self.bytes, memory), (self.spilled_bytes, spilled)]
+            .map(|(sum, bytes)| change(sum, bytes).expect("what is counted in is counted out"));
+        (self.bytes, self.spilled_bytes) = (bytes, spilled_bytes);
     }
 
     #[inline]
@@ -133,7 +205,7 @@ mod tests {
 
     #[inline]
     fn entry(body: &[u8]) -> Entry {
-        Entry { origin: Point::default(), place: None, stamp: Vec::new(), body: body.into() }
+        Entry { origin: Point::default(), place: None, stamp: Vec::new(), body: Body::Memory(body.into()) }
     }
 
     fn place(delivery: u64) -> Place {

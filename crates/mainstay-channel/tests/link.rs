@@ -15,6 +15,8 @@ const B: NodeId = NodeId(2);
 
 const LIMITS: Limits = Limits {
     log_bytes_max: 4000,
+    log_memory_bytes_max: u64::MAX,
+    log_spill_bytes_max: 0,
     window_messages_max: 4,
     window_bytes_max: 1000,
     message_bytes_max: 100,

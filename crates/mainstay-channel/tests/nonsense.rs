@@ -13,6 +13,8 @@ const OWN: NodeId = NodeId(0);
 const PEER: NodeId = NodeId(1);
 const LIMITS: Limits = Limits {
     log_bytes_max: 2000,
+    log_memory_bytes_max: u64::MAX,
+    log_spill_bytes_max: 0,
     window_messages_max: 3,
     window_bytes_max: 20,
     message_bytes_max: 10,

@@ -76,6 +76,7 @@ struct Peer {
     node: u32,
     messages: u64,
     bytes: u64,
+    spilled_bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -119,8 +120,10 @@ fn print(status: &Running) {
         "outputs      {} not acknowledged, {} of them in doubt",
         status.outputs_pending, status.outputs_in_doubt
     );
-    for Peer { node, messages, bytes } in &status.peers {
-        println!("node {node:<7} {messages} messages of {bytes} bytes are kept for it");
+    for Peer { node, messages, bytes, spilled_bytes } in &status.peers {
+        println!(
+            "node {node:<7} {messages} messages are kept for it, {bytes} bytes in memory and {spilled_bytes} outside"
+        );
     }
     let Prediction { deliveries, bytes, seconds, opening_seconds, delivery_us, basis } = &status.recovery;
     let about = match seconds {

@@ -29,4 +29,5 @@ pub mod open;
 pub mod read_only;
 pub mod record;
 pub mod recording;
+pub mod spill;
 mod write_method;

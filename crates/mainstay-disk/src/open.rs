@@ -5,6 +5,7 @@ use crate::file_storage::FileStorage;
 use crate::lock::{DirectoryLock, LOCK_FILE, LockError};
 use crate::mapped_pages::MappedPages;
 use crate::record::{RecordError, RecordOptions, Recorder};
+use crate::spill;
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE};
 use mainstay_journal::journal::Journal;
 use mainstay_journal::open::{OpenError, OpenReport};
@@ -122,6 +123,8 @@ pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskErr
     make_directory(directory, options.create_directory)?;
     refuse_foreign_files(directory)?;
     let lock = DirectoryLock::acquire(directory, &options.hint)?;
+    spill::remove_left_behind(directory)
+        .map_err(|source| OpenDiskError::Directory { directory: directory.to_owned(), source })?;
     let mut storage = FileStorage::new(directory);
     if let Some(record) = &options.record {
         let recorder = Recorder::start(&mut storage, record)?;

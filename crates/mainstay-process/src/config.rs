@@ -8,6 +8,8 @@ use mainstay_types::rules::Rules;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use mainstay_channel::limits::Limits as LinkLimits;
+
 /// What a process is told at its start.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -41,7 +43,7 @@ pub struct Cluster {
     /// Every other node, with the policy that it logs by.
     pub others: BTreeMap<NodeId, Policy>,
     /// Limits of the links between them.
-    pub links: mainstay_channel::limits::Limits,
+    pub links: LinkLimits,
 }
 
 /// The limits of a process.

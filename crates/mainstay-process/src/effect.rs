@@ -16,6 +16,8 @@ use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 use std::sync::Arc;
 
+pub use mainstay_channel::spill::Spill;
+
 /// An effect: the only way out. Replies and outputs have passed the gate; nothing more is to be waited for.
 #[derive(Debug)]
 pub enum Effect {
@@ -51,6 +53,9 @@ pub enum Effect {
         /// Why.
         why: HangUp,
     },
+    /// Write these bodies to a file that nobody syncs or finds again, beside this step, then report
+    /// [`crate::event::SpillEvent`] with the same bytes where that file is mapped.
+    Spill(Spill),
     /// Tell people: this is lost for good. The process goes on; [`crate::process::Process::losses`] says it again.
     Lost(Loss),
     /// Sync, rename and sync the directory ([`crate::checkpoint::publish`]), then report `Published`.

@@ -5,6 +5,8 @@ use mainstay_journal::effect::DiskEvent;
 use mainstay_types::id::{ClientId, Lsn, NodeId, OutputId, Sequence, ThreadId};
 use mainstay_types::snapshot::SnapshotId;
 
+pub use mainstay_channel::spill::{SpillId, Spilled};
+
 /// An event: the only way in.
 #[derive(Debug)]
 pub enum Event {
@@ -56,6 +58,8 @@ pub enum Event {
     },
     /// From another node.
     Peer(PeerEvent),
+    /// What became of an [`crate::effect::Effect::Spill`], also one of an earlier life.
+    Spill(SpillEvent),
     /// The driver has nothing more at hand: time to sync what is waited for, once for all of it.
     Drained,
     /// Time passed: timers, expiry, checkpoints by time.
@@ -129,6 +133,23 @@ pub enum PeerEvent {
     Disconnected {
         /// Whose.
         peer: NodeId,
+    },
+}
+
+/// What became of bodies that were to be moved out of memory.
+#[derive(Clone, Debug)]
+pub enum SpillEvent {
+    /// They are outside of it, and the same.
+    Done {
+        /// Names them.
+        id: SpillId,
+        /// Where they are, one after another.
+        kept: Spilled,
+    },
+    /// They are not: the disk is full, or gives no file. They stay in memory, and it is tried again later.
+    Failed {
+        /// Names them.
+        id: SpillId,
     },
 }
 

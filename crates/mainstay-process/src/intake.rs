@@ -105,6 +105,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if matches!(self.journal.health(), Health::Full { .. }) {
             self.journal.retry(&mut self.scratch.disk);
         }
+        if let Some(links) = &mut self.history.links {
+            links.channel.retry_spill();
+        }
     }
 
     /// Decides what a pending delivery is; gives it back if no page is free.

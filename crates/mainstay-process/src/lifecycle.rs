@@ -12,7 +12,7 @@ use mainstay_types::id::Lsn;
 use mainstay_types::rules::Rule;
 use std::time::Duration;
 
-/// How often a full disk is asked again.
+/// How often a full disk is asked again, for the journal or for what is moved out of memory.
 const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How far a life is.
@@ -131,8 +131,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         }
         let tables = &self.history.tables;
-        let retry =
-            matches!(self.journal.health(), Health::Full { .. }).then(|| self.now.after(FULL_RETRY_INTERVAL));
+        let retries = matches!(self.journal.health(), Health::Full { .. }) || self.spill_is_paused();
+        let retry = retries.then(|| self.now.after(FULL_RETRY_INTERVAL));
         // One that is due while this life collects is taken when it has: nothing is to be woken for before that.
         let collects = self.is_collecting();
         let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !collects);

@@ -154,6 +154,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Snapshot(event) => self.snapshot_event(event, out),
             Event::TakeSnapshot { snapshot } => self.hear_of(snapshot),
             Event::Peer(event) => self.peer_event(event, out),
+            Event::Spill(event) => self.spill_event(event),
             Event::Drained => {
                 self.retry_postponed(out);
                 self.drained();
@@ -349,6 +350,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.checkpoint(out);
             self.stop(out);
             self.cover_senders();
+            self.spill(out);
             self.set_wake(out);
         }
         self.send_frames(round_ends, out);

@@ -12,7 +12,7 @@
 use crate::collecting::Collecting;
 use crate::covering::Covering;
 use crate::effect::{Effect, HangUp};
-use crate::event::PeerEvent;
+use crate::event::{PeerEvent, SpillEvent};
 use crate::handler::Handler;
 use crate::intake::Pending;
 use crate::lifecycle::Life;
@@ -431,6 +431,24 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Whether a node keeps so much of this node's memory occupied that no new work may be accepted.
     pub(crate) fn is_pinned(&self) -> bool {
         self.history.links.as_ref().is_some_and(|links| !links.channel.may_accept())
+    }
+
+    /// Has the oldest of what other nodes pin moved out of memory, if that is too much.
+    pub(crate) fn spill(&mut self, out: &mut Vec<Effect>) {
+        let spill = self.history.links.as_mut().and_then(|links| links.channel.spill());
+        out.extend(spill.map(Effect::Spill));
+    }
+
+    pub(crate) fn spill_event(&mut self, event: SpillEvent) {
+        let Some(links) = &mut self.history.links else { return };
+        match event {
+            SpillEvent::Done { id, kept } => links.channel.spilled(id, &kept),
+            SpillEvent::Failed { id } => links.channel.spill_failed(id),
+        }
+    }
+
+    pub(crate) fn spill_is_paused(&self) -> bool {
+        self.history.links.as_ref().is_some_and(|links| links.channel.spill_is_paused())
     }
 
     /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.

@@ -12,8 +12,8 @@ use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_process::checkpoint::{final_name, publish, temporary_name};
-use mainstay_process::effect::{Abandoned, Effect, Reply};
-use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request};
+use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
+use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
 use mainstay_process::handler::Handler;
 use mainstay_process::process::Process;
 use mainstay_process::record::rolled_back::RolledBack;
@@ -214,6 +214,7 @@ impl<H: Handler + Send + 'static> Core<H> {
                         tracing::warn!(%peer, %why, "the connection to a node is closed");
                         self.peering.hang_up(peer);
                     }
+                    Effect::Spill(spill) => self.spill(shared, spill),
                     Effect::Lost(loss) => {
                         tracing::error!(%loss, "more nodes failed at once than the logging policy survives");
                     }
@@ -299,6 +300,23 @@ impl<H: Handler + Send + 'static> Core<H> {
         };
         let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
         self.background.extend(shared.in_background("checkpoint-publish", failed, publish));
+    }
+
+    /// Moves bodies out of memory beside the steps.
+    fn spill(&mut self, shared: &Arc<Shared<H>>, Spill { id, bytes }: Spill) {
+        let directory = self.storage.directory().to_owned();
+        let shared_by_thread = Arc::clone(shared);
+        let write = move || {
+            let event = match mainstay_disk::spill::write(&directory, (id.life.0, id.number), &bytes) {
+                Ok(kept) => SpillEvent::Done { id, kept: Spilled::new(kept) },
+                Err(error) => {
+                    tracing::warn!(%error, "messages that another node pins stay in memory");
+                    SpillEvent::Failed { id }
+                }
+            };
+            shared_by_thread.push_event(Event::Spill(event));
+        };
+        shared.in_background("spill", Event::Spill(SpillEvent::Failed { id }), write);
     }
 
     /// Waits for a checkpoint that is being written or published: the next life may want the same file.

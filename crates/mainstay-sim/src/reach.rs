@@ -179,6 +179,10 @@ reach! {
     MixedPolicies = "mixed_policies",
     /// A request was refused because another node pins too much.
     BusySenderLog = "busy_sender_log",
+    /// Messages that another node pins were moved out of memory.
+    Spilled = "spilled",
+    /// There was no room for them.
+    SpillFailed = "spill_failed",
     /// A snapshot was begun.
     SnapshotBegun = "snapshot_begun",
     /// A node could not begin a snapshot.

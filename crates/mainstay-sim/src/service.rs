@@ -324,6 +324,7 @@ impl<S: Subject> World<S> {
                 }
                 Effect::Frames { .. }
                 | Effect::HangUp { .. }
+                | Effect::Spill(_)
                 | Effect::Lost(_)
                 | Effect::RollBack(_)
                 | Effect::SaveSnapshot { .. }

@@ -1,6 +1,6 @@
 //! A static list of nodes that tell each other: who they are, where, by which policy each survives crashes, and what proves them.
 
-use mainstay_process::config;
+use mainstay_process::config::{self, LinkLimits as Limits};
 use mainstay_recovery::policy::Policy;
 use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security, SettingsError};
 use mainstay_runtime::peers::tls::{TlsError, check_files};
@@ -20,6 +20,7 @@ pub struct Cluster {
     nodes: Vec<(NodeId, Member)>,
     listen: Option<SocketAddr>,
     tls: Option<TlsFiles>,
+    links: Limits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +66,8 @@ impl Cluster {
     /// A cluster without any node yet, of which this is the node `me`.
     #[must_use]
     pub fn new(me: u32) -> Self {
-        Self { name: None, me: NodeId(me), nodes: Vec::new(), listen: None, tls: None }
+        let links = Limits::default();
+        Self { name: None, me: NodeId(me), nodes: Vec::new(), listen: None, tls: None, links }
     }
 
     /// A node of the list, this one included, and where the others reach it: `host:port`. It logs by the policy of the server's settings, as all
@@ -117,6 +119,22 @@ impl Cluster {
         self.tls(files)
     }
 
+    /// How many bytes of messages that one other node pins are kept in memory: what is above goes to a file that lives as long as
+    /// this process. With twice as many in memory all the same, new requests are refused, 64 MiB at least.
+    #[must_use]
+    pub fn sender_log_memory_bytes(mut self, bytes: u64) -> Self {
+        self.links.log_memory_bytes_max = bytes;
+        self.links.log_bytes_max = bytes.saturating_mul(2).max(Limits::default().log_bytes_max);
+        self
+    }
+
+    /// How many bytes of them that file takes for one other node; none with zero.
+    #[must_use]
+    pub fn sender_log_spill_bytes(mut self, bytes: u64) -> Self {
+        self.links.log_spill_bytes_max = bytes;
+        self
+    }
+
     /// The number of this node.
     #[must_use]
     pub fn me(&self) -> NodeId {
@@ -155,7 +173,7 @@ impl Cluster {
             id,
             me: self.me,
             others: others.map(|(node, member)| (*node, policy(member))).collect(),
-            links: Default::default(),
+            links: self.links,
         });
         settings.peers = Some(peers);
         Ok(())

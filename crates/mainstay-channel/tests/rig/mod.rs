@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LIMITS: Limits = Limits {
     log_bytes_max: 1 << 20,
+    log_memory_bytes_max: u64::MAX,
+    log_spill_bytes_max: 0,
     window_messages_max: 3,
     window_bytes_max: 60,
     message_bytes_max: 40,

@@ -134,7 +134,7 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
             journal.durable(),
             journal.first(),
             journal.health(),
-            core.process.retained().map(|kept| (kept.peer, kept.bytes, kept.messages)).collect::<Vec<_>>(),
+            core.process.retained().collect::<Vec<_>>(),
             core.process.to_replay(),
         )
     })
@@ -199,13 +199,19 @@ pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
         text.counter("mainstay_checkpoints_total", "Checkpoints published", process.checkpoints);
         text.counter("mainstay_checkpoints_failed_total", "Checkpoints given up", process.checkpoints_failed);
         text.gauge("mainstay_checkpoint_bytes", "Bytes of the last checkpoint", process.checkpoint_bytes);
-        let bytes = retained.iter().map(|&(peer, bytes, _)| (peer, bytes));
+        let bytes = retained.iter().map(|kept| (kept.peer, kept.bytes));
         text.by_peer(
             "mainstay_sender_log_bytes",
             "Memory kept for a node until it needs it no more, bytes",
             bytes,
         );
-        let messages = retained.iter().map(|&(peer, _, messages)| (peer, messages));
+        let spilled = retained.iter().map(|kept| (kept.peer, kept.spilled_bytes));
+        text.by_peer(
+            "mainstay_sender_log_spilled_bytes",
+            "What is kept for a node outside of memory, bytes",
+            spilled,
+        );
+        let messages = retained.iter().map(|kept| (kept.peer, kept.messages));
         text.by_peer(
             "mainstay_sender_log_messages",
             "Messages kept for a node until it needs them no more",

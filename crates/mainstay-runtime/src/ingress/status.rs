@@ -51,6 +51,7 @@ struct Peer {
     node: u32,
     messages: u64,
     bytes: u64,
+    spilled_bytes: u64,
 }
 
 /// 200 with the status, 503 while there is no process to look at.
@@ -69,6 +70,7 @@ pub(super) async fn status<H: Handler + Send + 'static>(ingress: &Ingress<H>) ->
             node: kept.peer.0,
             messages: kept.messages,
             bytes: kept.bytes,
+            spilled_bytes: kept.spilled_bytes,
         });
         (
             Status {

@@ -11,7 +11,8 @@ use mainstay_journal::effect::{DiskEffect, DiskEvent, Ticket};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::storage::Storage;
 use mainstay_process::checkpoint::{publish, temporary_name};
-use mainstay_process::event::{CheckpointEvent, Event};
+use mainstay_process::effect::Spill;
+use mainstay_process::event::{CheckpointEvent, Event, SpillEvent, Spilled};
 use mainstay_types::id::{Lsn, NodeId};
 
 /// A write or a sync under way.
@@ -205,6 +206,30 @@ impl ClusterWorld {
         life.checkpoint = Some(CheckpointWork { lsn, bytes, state_hash: saved.state_hash });
         let happening = Happening::Checkpoint { node: id, life: lives, publish: false };
         self.after_up_to(2 * MILLISECOND, happening);
+    }
+
+    /// Bodies go to a file that is no file of the directory. It may take long, as long as a life, and there may be no room for it.
+    pub(crate) fn spill(&mut self, id: NodeId, Spill { id: spill, bytes }: Spill) {
+        let full = !self.ending && self.random.chance(self.setup.rates.spill_fails_per_mille);
+        let event = match full {
+            true => SpillEvent::Failed { id: spill },
+            false => SpillEvent::Done { id: spill, kept: Spilled::new(bytes) },
+        };
+        self.reached.add(Reach::SpillFailed, u64::from(full));
+        let factor = if self.random.chance(100) { 100 } else { 1 };
+        let delay_ns = self.setup.rates.write_us * MICROSECOND * factor;
+        self.after_up_to(delay_ns, Happening::Spilled { node: id, event });
+    }
+
+    pub(crate) fn spilled(&mut self, id: NodeId, event: SpillEvent) -> Result<(), Violation> {
+        let outside = |world: &Self| -> u64 {
+            let life = world.nodes[&id].life.as_ref();
+            life.map_or(0, |life| life.process.retained().map(|retained| retained.spilled_bytes).sum())
+        };
+        let before = outside(self);
+        self.step(id, Event::Spill(event))?;
+        self.reached.add(Reach::Spilled, u64::from(outside(self) > before));
+        Ok(())
     }
 
     pub(crate) fn checkpoint_done(&mut self, id: NodeId, publishes: bool) -> Result<(), Violation> {

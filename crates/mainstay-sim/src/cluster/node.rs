@@ -322,6 +322,7 @@ impl ClusterWorld {
                     self.after(delay_ns, Happening::Wake { node: id, life });
                 }
                 Effect::Frames { to, bytes } => self.send_frames(id, to, bytes),
+                Effect::Spill(spill) => self.spill(id, spill),
                 Effect::HangUp { peer, why } => return Err(survivors_run_on::hung_up(id, peer, &why)),
                 Effect::Lost(loss) => return Err(survivors_run_on::stated_loss(id, &loss)),
                 Effect::RollBack(rolled_back) => {

@@ -53,6 +53,7 @@ pub(crate) struct Rates {
     pub(crate) client_lost_per_mille: u64,
     /// Between two calls, in microseconds, at most.
     pub(crate) call_us: u64,
+    pub(crate) spill_fails_per_mille: u64,
     pub(crate) padding_bytes_max: u64,
 }
 
@@ -109,8 +110,11 @@ impl Setup {
             Failures::AtMost(failures) => usize::from(failures),
         };
         let small = random.chance(300);
+        let spills = random.chance(400);
         let links = LinkLimits {
             log_bytes_max: if small { random.between(2, 8) << 10 } else { 64 << 20 },
+            log_memory_bytes_max: if spills { random.between(1, 4) << 9 } else { 16 << 20 },
+            log_spill_bytes_max: if spills { random.between(0, 8) << 10 } else { 256 << 20 },
             window_messages_max: if small { random.between(1, 6) as u32 } else { 4096 },
             window_bytes_max: if small { random.between(1, 4) << 10 } else { 8 << 20 },
             message_bytes_max: 2000,
@@ -133,6 +137,7 @@ impl Setup {
             round_us: random.between(10, 200),
             client_lost_per_mille: random.below(100),
             call_us: random.between(200, 3_000),
+            spill_fails_per_mille: if random.coin() { random.between(0, 400) } else { 0 },
             padding_bytes_max: if random.coin() { random.between(0, 300) } else { 0 },
         };
         let level = if random.chance(250) { Level::Process } else { Level::Disk };

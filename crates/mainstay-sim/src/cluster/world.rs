@@ -14,7 +14,7 @@ use crate::reach::{Reach, Reached};
 use crate::story::Story;
 use crate::trace::Trace;
 use crate::world::{MICROSECOND, MILLISECOND};
-use mainstay_process::event::{Event, ReplyToken};
+use mainstay_process::event::{Event, ReplyToken, SpillEvent};
 use mainstay_process::handler::Answer;
 use mainstay_process::port::OutputState;
 use mainstay_types::id::{NodeId, OutputId};
@@ -125,6 +125,11 @@ pub(crate) enum Happening {
         node: NodeId,
         peer: NodeId,
         epoch: u64,
+    },
+    /// Also into a later life than the one that asked.
+    Spilled {
+        node: NodeId,
+        event: SpillEvent,
     },
     /// Something goes wrong.
     Fault,
@@ -508,6 +513,7 @@ impl ClusterWorld {
             Happening::Checkpoint { node, life, publish } if self.lives(node, life) => {
                 self.checkpoint_done(node, publish)?;
             }
+            Happening::Spilled { node, event } => self.spilled(node, event)?,
             Happening::Dial { one, other } => self.dial(one, other),
             Happening::Connected { node, peer, epoch } => self.connected(node, peer, epoch)?,
             Happening::Frames { from, to, epoch, bytes } => self.frames_arrive(from, to, epoch, bytes)?,

@@ -133,8 +133,9 @@ impl<'a, H: Handler> Standing<'a, H> {
                     }
                     Effect::Lost(loss) => return Err(format!("{} states a loss: {loss}", self.name(at))),
                     Effect::Abandon(abandoned) => return Err(format!("the handler panics: {abandoned:?}")),
-                    // A checkpoint never comes to an end, and the outside takes nothing.
+                    // A checkpoint never comes to an end, nor does what frees memory, and the outside takes nothing.
                     Effect::Output(_)
+                    | Effect::Spill(_)
                     | Effect::SaveCheckpoint { .. }
                     | Effect::PublishCheckpoint { .. }
                     | Effect::Wake(_)

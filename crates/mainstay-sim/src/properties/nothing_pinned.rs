@@ -11,7 +11,7 @@ pub(crate) const SOURCE: &str =
 pub(crate) fn check(node: NodeId, mut retained: impl Iterator<Item = Retained>) -> Result<(), Violation> {
     match retained.find(|retained| retained.messages > 0) {
         None => Ok(()),
-        Some(Retained { peer, messages, bytes }) => {
+        Some(Retained { peer, messages, bytes, .. }) => {
             let what = format!(
                 "{node} keeps {messages} messages, {bytes} bytes, for {peer}, though all checkpoints cover them"
             );

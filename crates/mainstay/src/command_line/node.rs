@@ -41,6 +41,12 @@ pub struct NodeFlags {
     /// loopback only]
     #[arg(long, help_heading = CLUSTER, value_name = "DIRECTORY", env = "MAINSTAY_TLS", requires = "node")]
     pub tls: Option<PathBuf>,
+    /// Keep so many bytes of messages that one other node pins in memory, more in a file that goes with this process [default: 16 MiB]
+    #[arg(long, help_heading = CLUSTER, value_name = "BYTES", env = "MAINSTAY_SENDER_LOG_MEMORY_BYTES", requires = "node")]
+    pub sender_log_memory_bytes: Option<u64>,
+    /// Let that file grow to so many bytes for one other node; at both limits new requests are refused [default: 256 MiB]
+    #[arg(long, help_heading = CLUSTER, value_name = "BYTES", env = "MAINSTAY_SENDER_LOG_SPILL_BYTES", requires = "node")]
+    pub sender_log_spill_bytes: Option<u64>,
 }
 
 /// An entry of the list of nodes.
@@ -91,6 +97,10 @@ impl NodeFlags {
             });
             let cluster = self.cluster.into_iter().fold(cluster, Cluster::named);
             let cluster = self.node_listen.into_iter().fold(cluster, Cluster::listen);
+            let cluster =
+                self.sender_log_memory_bytes.into_iter().fold(cluster, Cluster::sender_log_memory_bytes);
+            let cluster =
+                self.sender_log_spill_bytes.into_iter().fold(cluster, Cluster::sender_log_spill_bytes);
             server = server.cluster(self.tls.iter().fold(cluster, Cluster::tls_in));
         }
         self.service.apply(server)
