@@ -6,7 +6,7 @@ use mainstay_journal::format::{FileHeader, FileKind, Life, PageHeader, Superbloc
 use mainstay_types::id::StoreId;
 
 fuzz_target!(|bytes: &[u8]| {
-    for kind in [FileKind::Superblock, FileKind::Segment, FileKind::Ring] {
+    for kind in [FileKind::Superblock, FileKind::Segment, FileKind::Ring, FileKind::Stripe] {
         if let Ok(header) = FileHeader::decode(kind, bytes) {
             assert_eq!(FileHeader::decode(kind, &header.encode(kind)), Ok(header));
         }

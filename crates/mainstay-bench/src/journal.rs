@@ -96,6 +96,7 @@ impl Setting<'_> {
             backend: *self.given,
             create_directory: true,
             hint: "mainstay bench journal".to_owned(),
+            stripes: Vec::new(),
             record: None,
         }
     }

@@ -5,6 +5,7 @@ mod execution;
 mod latency;
 mod server;
 mod service;
+mod stripes;
 
 use crate::logging::LoggingError;
 use crate::plot::{Panel, PlotError, svg};
@@ -70,6 +71,7 @@ pub fn logging_cost(
         Part { name: service::NAME, measure: service::measure },
         Part { name: execution::CONCURRENT, measure: execution::measure_concurrent },
         Part { name: execution::BATCHED, measure: execution::measure_batched },
+        Part { name: stripes::NAME, measure: stripes::measure },
     ];
     setting::run("logging-cost", options, program, &parts, progress)
 }

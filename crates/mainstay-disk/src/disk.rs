@@ -128,7 +128,7 @@ impl Disk {
         lock: Option<DirectoryLock>,
     ) -> Result<Self, DiskStartError> {
         let mapping = pages.mapping();
-        let (method, method_reason) = write_method::choose(storage.directory(), &mapping);
+        let (method, method_reason) = write_method::choose_for_all(storage.directories(), &mapping);
         Self::start_with(backend, method, method_reason, storage, catalog, pages, end, lock)
     }
 

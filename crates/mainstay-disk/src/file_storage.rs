@@ -3,7 +3,9 @@
 use crate::failure::failure_of;
 use crate::lock::LOCK_FILE;
 use crate::record::{Recorded, Recorder};
+use crate::stripes;
 use mainstay_journal::storage::{Failure, FileEntry, Operation, Storage, StorageError};
+use mainstay_journal::striping::Striping;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,12 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes written at once when a file is filled with zeroes.
 const FILL_BYTES: usize = 1 << 20;
 
-/// The files of one directory. Clones share what must be shared: the open handles of files written and not yet synced.
+/// The files of one directory, and of those that its journal is striped over: each name is in one of them. Clones share what must be
+/// shared: the open handles of files written and not yet synced.
 ///
 /// The lock file and folders are no files of the journal: [`Storage::list`] leaves them out.
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     directory: Arc<PathBuf>,
+    /// The further directories of a striped journal, in order.
+    stripes: Arc<[PathBuf]>,
     /// A failed write-back is reported to handles that were open when it happened; a handle opened later may miss it.
     /// So a file written stays open until its sync, which goes through the same handle.
     unsynced: Arc<Mutex<BTreeMap<String, Arc<File>>>>,
@@ -27,10 +32,11 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// The files of `directory`, which exists.
+    /// The files of `directory`, which exists, and of the directories that it has links to.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
-        Self { directory: Arc::new(directory.to_owned()), unsynced: Arc::default(), recorder: None }
+        let stripes = stripes::links(directory).into();
+        Self { directory: Arc::new(directory.to_owned()), stripes, unsynced: Arc::default(), recorder: None }
     }
 
     /// The same files, with every change recorded.
@@ -39,7 +45,17 @@ impl FileStorage {
         Self { recorder: Some(recorder), ..self }
     }
 
-    /// The directory.
+    /// The first directory, then those that it has links to.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.directory()).chain(self.stripes.iter().map(PathBuf::as_path))
+    }
+
+    fn stripe_of(&self, file: &str) -> usize {
+        let stripes = u16::try_from(self.stripes.len() + 1).expect("there are few");
+        Striping::stripe_of(file, stripes).into()
+    }
+
+    /// The first directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -54,7 +70,10 @@ impl FileStorage {
     /// Where `file` lies.
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
-        self.directory.join(file)
+        match self.stripe_of(file).checked_sub(1).and_then(|stripe| self.stripes.get(stripe)) {
+            Some(stripe) => stripe.join(file),
+            None => self.directory.join(file),
+        }
     }
 
     /// Tells the recorder, if there is one, that `file` was written and synced behind this object's back: by a forked
@@ -106,17 +125,24 @@ impl Storage for FileStorage {
     fn list(&mut self) -> Result<Vec<FileEntry>, StorageError> {
         let list = || -> io::Result<Vec<FileEntry>> {
             let mut files = Vec::new();
-            for entry in fs::read_dir(self.directory.as_path())? {
-                let entry = entry?;
-                // A file may go while the directory is read, when another thread recycles segments.
-                let metadata = match entry.metadata() {
-                    Ok(metadata) => metadata,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error),
+            for (stripe, directory) in self.directories().enumerate() {
+                let entries = match stripe {
+                    0 => Some(fs::read_dir(directory)?),
+                    _ => stripes::read_dir_if_there(directory)?,
                 };
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if metadata.is_file() && name != LOCK_FILE {
-                    files.push(FileEntry { name, bytes: metadata.len() });
+                for entry in entries.into_iter().flatten() {
+                    let entry = entry?;
+                    // A file may go while the directory is read, when another thread recycles segments.
+                    let metadata = match entry.metadata() {
+                        Ok(metadata) => metadata,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        Err(error) => return Err(error),
+                    };
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    let is_ours = name != LOCK_FILE && self.stripe_of(&name) == stripe;
+                    if metadata.is_file() && is_ours {
+                        files.push(FileEntry { name, bytes: metadata.len() });
+                    }
                 }
             }
             Ok(files)
@@ -180,7 +206,7 @@ impl Storage for FileStorage {
 
     fn sync_directory(&mut self) -> Result<(), StorageError> {
         self.perform(Operation::SyncDirectory, "", &Recorded::SyncDirectory, || {
-            File::open(self.directory.as_path())?.sync_all()
+            self.directories().try_for_each(|directory| File::open(directory)?.sync_all())
         })
     }
 }

@@ -17,6 +17,7 @@ mod completions;
 mod failure;
 mod futex;
 mod performer;
+mod stripes;
 mod uring;
 mod worker_threads;
 

@@ -26,6 +26,8 @@ const DEAD_HOLDER_POLL: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct DirectoryLock {
     file: File,
+    /// Of the other directories of the same journal; nobody gets to them without this one.
+    others: Vec<Self>,
 }
 
 /// The directory could not be locked; nothing was changed.
@@ -103,7 +105,12 @@ impl DirectoryLock {
         let line = hint.lines().next().unwrap_or_default();
         let text = format!("{}\n{line}\n", std::process::id());
         write_holder(&mut file, &text).map_err(io_error)?;
-        Ok(Self { file })
+        Ok(Self { file, others: Vec::new() })
+    }
+
+    /// Holds `other` as long as this one.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.others.push(other);
     }
 
     /// For a ring that must not outlive the lock.

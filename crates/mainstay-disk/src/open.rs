@@ -6,6 +6,7 @@ use crate::lock::{DirectoryLock, LOCK_FILE, LockError};
 use crate::mapped_pages::MappedPages;
 use crate::record::{RecordError, RecordOptions, Recorder};
 use crate::spill;
+use crate::stripes;
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE};
 use mainstay_journal::journal::Journal;
 use mainstay_journal::open::{OpenError, OpenReport};
@@ -18,10 +19,10 @@ use std::path::{Path, PathBuf};
 
 /// Names, or beginnings of names, that a directory may hold while its superblock is not there yet: a journal whose
 /// making was cut short.
-const OWN_NAMES: [&str; 4] = [SUPERBLOCK_FILE, RING_FILE, "segment-", LOCK_FILE];
+const OWN_NAMES: [&str; 5] = [SUPERBLOCK_FILE, RING_FILE, "segment-", "stripe-", LOCK_FILE];
 
 /// What a file system puts into its root by itself.
-const TOLERATED_NAME: &str = "lost+found";
+pub(crate) const TOLERATED_NAME: &str = "lost+found";
 
 /// How to open a directory.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,9 @@ pub struct Options {
     pub create_directory: bool,
     /// What this process tells about itself, for people who find the directory in use.
     pub hint: String,
+    /// Further directories, each on a disk of its own, that a journal that is made now is striped over. One that is there knows its
+    /// own; what is named here must be the same then, in the same order.
+    pub stripes: Vec<PathBuf>,
     /// Record every change, for the check of power cuts.
     pub record: Option<RecordOptions>,
 }
@@ -80,6 +84,51 @@ pub enum OpenDiskError {
         /// One of its files.
         file: String,
     },
+    /// A directory that the journal is striped over is not there. Nothing was changed.
+    #[error(
+        "directory {stripe} of this journal, {directory}, is not there: mount it; if it has moved, change the link to it. Nothing \
+         was changed",
+        directory = directory.display()
+    )]
+    StripeMissing {
+        /// Which, counted from 1 for the one after the first.
+        stripe: usize,
+        /// Where it should be.
+        directory: PathBuf,
+    },
+    /// It is another one of the same journal, or of another.
+    #[error(
+        "{directory} stands in place of directory {expected} of this journal, and is a directory {found}: exchange the links back. \
+         Nothing was changed",
+        directory = directory.display()
+    )]
+    StripeExchanged {
+        /// The directory.
+        directory: PathBuf,
+        /// Which it should be.
+        expected: usize,
+        /// Which it says it is.
+        found: usize,
+    },
+    /// Other directories were named than the journal has.
+    #[error(
+        "{directory} is striped over {}, not over {}: name the same, in the same order, or none. Nothing was changed",
+        stripes::in_words(listed), stripes::in_words(given), directory = directory.display()
+    )]
+    OtherStripes {
+        /// The first directory.
+        directory: PathBuf,
+        /// Those that it has, after the first.
+        listed: Vec<PathBuf>,
+        /// Those that were named.
+        given: Vec<PathBuf>,
+    },
+    /// One directory was named twice, or is the first one. Nothing was changed.
+    #[error("{directory} is named twice: a journal is striped over directories that differ", directory = directory.display())]
+    StripeTwice {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// It could not be locked. Nothing was changed.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -122,7 +171,12 @@ pub enum OpenDiskError {
 pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskError> {
     make_directory(directory, options.create_directory)?;
     refuse_foreign_files(directory)?;
-    let lock = DirectoryLock::acquire(directory, &options.hint)?;
+    let mut lock = DirectoryLock::acquire(directory, &options.hint)?;
+    let present = directory.join(SUPERBLOCK_FILE).exists();
+    stripes::link_or_compare(directory, &options.stripes, present, options.create_directory)?;
+    for link in stripes::links(directory) {
+        lock.add(DirectoryLock::acquire(&link, &options.hint)?);
+    }
     spill::remove_left_behind(directory)
         .map_err(|source| OpenDiskError::Directory { directory: directory.to_owned(), source })?;
     let mut storage = FileStorage::new(directory);
@@ -131,6 +185,7 @@ pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskErr
         storage = storage.recorded(recorder);
     }
     let mut journal_options = options.journal;
+    journal_options.stripes = u16::try_from(storage.directories().count()).expect("there are few");
     if journal_options.new_store == StoreId([0; 16]) {
         let directory_error = |source| OpenDiskError::Directory { directory: directory.to_owned(), source };
         journal_options.new_store = draw_store_id().map_err(directory_error)?;
@@ -148,7 +203,7 @@ pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskErr
 }
 
 /// A new directory's own name must survive a power loss too.
-fn make_directory(directory: &Path, create: bool) -> Result<(), OpenDiskError> {
+pub(crate) fn make_directory(directory: &Path, create: bool) -> Result<(), OpenDiskError> {
     match fs::metadata(directory) {
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

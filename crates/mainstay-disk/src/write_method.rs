@@ -35,8 +35,24 @@ impl std::fmt::Display for WriteMethod {
 const CHECKSUMMING_FILE_SYSTEMS: [(i64, &str); 3] =
     [(0x9123_683E, "btrfs"), (0x2FC1_2FC1, "zfs"), (0xCA45_1A4E, "bcachefs")];
 
+/// Chooses for a journal in these directories and says why: what one of them cannot do is done nowhere.
+pub(crate) fn choose_for_all<'a>(
+    directories: impl Iterator<Item = &'a Path>,
+    mapping: &Mapping,
+) -> (WriteMethod, String) {
+    let mut chosen = None;
+    for directory in directories {
+        let (method, reason) = choose(directory, mapping);
+        if method == WriteMethod::Buffered {
+            return (method, reason);
+        }
+        chosen.get_or_insert((method, reason));
+    }
+    chosen.expect("a journal has a directory")
+}
+
 /// Chooses for `directory` and says why.
-pub(crate) fn choose(directory: &Path, mapping: &Mapping) -> (WriteMethod, String) {
+fn choose(directory: &Path, mapping: &Mapping) -> (WriteMethod, String) {
     if let Some(name) = checksumming_file_system(directory) {
         return (WriteMethod::Buffered, format!("{name} checksums pages that may still change"));
     }

@@ -28,6 +28,7 @@ fn options(backend: Backend, geometry: Geometry) -> Options {
         backend,
         create_directory: true,
         hint: "test".to_owned(),
+        stripes: Vec::new(),
         record: None,
     }
 }

@@ -36,6 +36,7 @@ fn options(backend: Backend) -> Options {
         backend,
         create_directory: true,
         hint: "the child".to_owned(),
+        stripes: Vec::new(),
         record: None,
     }
 }

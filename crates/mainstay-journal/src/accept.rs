@@ -135,6 +135,7 @@ mod tests {
             serial: 1,
             generation: Generation(last),
             geometry: Geometry::default(),
+            stripes: 1,
             first: Lsn::ZERO,
             first_generation: Generation(1),
             watermark: Lsn::ZERO,

@@ -5,6 +5,7 @@ use crate::format::{
 };
 use crate::geometry::Geometry;
 use crate::storage::{Failure, Storage, StorageError};
+use crate::striping::{Striping, stripe_of_slot};
 use mainstay_types::id::{Generation, Lsn, StoreId};
 use mainstay_types::rules::Rules;
 use std::collections::BTreeMap;
@@ -86,11 +87,13 @@ impl Catalog {
         if self.segments.contains_key(&segment) {
             return Ok(());
         }
-        let (slot, made) = match self.free.pop() {
-            Some(slot) => (slot, false),
+        let striping = self.striping_of(segment);
+        let is_there = |slot: &u64| stripe_of_slot(*slot, striping.stripes) == striping.stripe;
+        let (slot, made) = match self.free.iter().rposition(is_there) {
+            Some(place) => (self.free.remove(place), false),
             None => {
-                let slot = self.next_slot;
-                self.next_slot += 1;
+                let slot = (self.next_slot..).find(is_there).expect("slots are endless");
+                self.next_slot = slot + 1;
                 storage.create(&segment_file_name(slot), self.geometry().segment_file_bytes())?;
                 (slot, true)
             }
@@ -102,6 +105,7 @@ impl Catalog {
             serial: self.segment_serial,
             generation: self.superblock.generation,
             geometry: self.geometry(),
+            striping,
             fields: [segment, 0, 0, 0, 0, 0],
         };
         let put = put_header(storage, &file, &header, made);
@@ -120,6 +124,7 @@ impl Catalog {
     /// # Errors
     /// The failed operation; every header says what it said before. The call may be repeated.
     pub(crate) fn confirm(&mut self, storage: &mut dyn Storage, from: u64) -> Result<(), StorageError> {
+        let stripes = self.superblock.stripes;
         for (&segment, &slot) in self.segments.range(from..) {
             self.segment_serial += 1;
             let header = FileHeader {
@@ -127,6 +132,7 @@ impl Catalog {
                 serial: self.segment_serial,
                 generation: self.superblock.generation,
                 geometry: self.superblock.geometry,
+                striping: Striping { stripe: stripe_of_slot(slot, stripes), stripes },
                 fields: [segment, 0, 0, 0, 0, 0],
             };
             put_header(storage, &segment_file_name(slot), &header, false)?;
@@ -157,15 +163,26 @@ impl Catalog {
         self.remove_surplus(storage)
     }
 
-    /// Removes free files beyond the limit.
+    /// Removes free files beyond the limit of each directory.
     pub(crate) fn remove_surplus(&mut self, storage: &mut dyn Storage) -> Result<(), StorageError> {
-        if self.free.len() <= self.free_segments_max {
+        let mut surplus = Vec::new();
+        for stripe in 0..self.superblock.stripes {
+            let is_there = |slot: &u64| stripe_of_slot(*slot, self.superblock.stripes) == stripe;
+            surplus.extend(self.free.iter().copied().filter(is_there).skip(self.free_segments_max));
+        }
+        if surplus.is_empty() {
             return Ok(());
         }
-        for slot in self.free.split_off(self.free_segments_max) {
+        self.free.retain(|slot| !surplus.contains(slot));
+        for slot in surplus {
             remove_if_there(storage, &segment_file_name(slot))?;
         }
         storage.sync_directory()
+    }
+
+    fn striping_of(&self, segment: u64) -> Striping {
+        let stripes = self.superblock.stripes;
+        Striping { stripe: stripe_of_slot(segment, stripes), stripes }
     }
 
     /// Writes both copies, one after the other, each synced before the next is touched.

@@ -4,11 +4,15 @@
 use crate::geometry::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::memory::CONTROL_BYTES;
 use crate::record::Kind;
+use crate::striping::Striping;
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
 use std::ops::RangeInclusive;
 
-/// The format version written, and the newest one read.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest format version read, and the one written into files of a journal over several directories.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The format version written where there is one directory: a program that knows no other reads that too.
+const FORMAT_VERSION_UNSTRIPED: u32 = 1;
 
 /// Bytes of a file header that its checksum covers: one sector, which a power cut writes whole or not at all.
 pub const FILE_HEADER_BYTES: usize = 512;
@@ -59,6 +63,8 @@ pub enum FileKind {
     Segment,
     /// The ring.
     Ring,
+    /// The identity file of a directory after the first.
+    Stripe,
 }
 
 impl FileKind {
@@ -67,6 +73,7 @@ impl FileKind {
             Self::Superblock => *b"MSTSUPER",
             Self::Segment => *b"MSTSEGMT",
             Self::Ring => *b"MSTRRING",
+            Self::Stripe => *b"MSTRIPED",
         }
     }
 }
@@ -83,6 +90,8 @@ pub struct FileHeader {
     pub generation: Generation,
     /// The sizes of the journal.
     pub geometry: Geometry,
+    /// The directory it lies in; the ring does not say.
+    pub striping: Striping,
     /// What the kind of file adds: see [`Superblock`]; for a segment the first is its number.
     pub fields: [u64; 6],
 }
@@ -126,13 +135,17 @@ impl FileHeader {
     pub fn encode(&self, kind: FileKind) -> [u8; FILE_HEADER_BYTES] {
         let mut bytes = [0; FILE_HEADER_BYTES];
         put(&mut bytes, 0, &kind.magic());
-        put(&mut bytes, 8, &FORMAT_VERSION.to_le_bytes());
+        let Striping { stripe, stripes } = self.striping;
+        let version = if stripes == 1 { FORMAT_VERSION_UNSTRIPED } else { FORMAT_VERSION };
+        put(&mut bytes, 8, &version.to_le_bytes());
         put(&mut bytes, 16, &self.store.0);
         put(&mut bytes, 32, &self.serial.to_le_bytes());
         put(&mut bytes, 40, &self.generation.0.to_le_bytes());
         put(&mut bytes, 48, &self.geometry.page_bytes.to_le_bytes());
         put(&mut bytes, 52, &self.geometry.segment_pages.to_le_bytes());
         put(&mut bytes, 56, &self.geometry.pages.to_le_bytes());
+        put(&mut bytes, 58, &stripe.to_le_bytes());
+        put(&mut bytes, 60, &(stripes - 1).to_le_bytes());
         for (place, field) in self.fields.iter().enumerate() {
             put(&mut bytes, 64 + 8 * place, &field.to_le_bytes());
         }
@@ -162,7 +175,8 @@ impl FileHeader {
             segment_pages: u32_at(bytes, 52),
             pages: u16_at(bytes, 56),
         };
-        if !geometry.is_valid() {
+        let striping = Striping { stripe: u16_at(bytes, 58), stripes: u16_at(bytes, 60).saturating_add(1) };
+        if !geometry.is_valid() || !striping.is_valid() {
             return Err(HeaderError::Damaged);
         }
         Ok(Self {
@@ -170,6 +184,7 @@ impl FileHeader {
             serial: u64_at(bytes, 32),
             generation: Generation(u64_at(bytes, 40)),
             geometry,
+            striping,
             fields: std::array::from_fn(|place| u64_at(bytes, 64 + 8 * place)),
         })
     }
@@ -195,6 +210,8 @@ pub struct Superblock {
     pub generation: Generation,
     /// The sizes of the journal.
     pub geometry: Geometry,
+    /// Over how many directories its segments go round.
+    pub stripes: u16,
     /// The first byte still needed: a record starts here, or a page.
     pub first: Lsn,
     /// The life in force at `first`.
@@ -216,6 +233,7 @@ impl Superblock {
             serial: self.serial,
             generation: self.generation,
             geometry: self.geometry,
+            striping: Striping { stripe: 0, stripes: self.stripes },
             fields: [
                 self.first.0,
                 self.first_generation.0,
@@ -241,6 +259,7 @@ impl Superblock {
             serial: header.serial,
             generation: header.generation,
             geometry: header.geometry,
+            stripes: header.striping.stripes,
             first: Lsn(first),
             first_generation: Generation(first_generation),
             watermark: Lsn(watermark),
@@ -501,6 +520,7 @@ mod tests {
             serial: 3,
             generation: Generation(4),
             geometry: Geometry::default(),
+            striping: Striping { stripe: 2, stripes: 5 },
             fields: [9, 8, 7, 6, 5, 4],
         };
         let bytes = header.encode(FileKind::Segment);
@@ -509,14 +529,14 @@ mod tests {
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes[..511]), Err(HeaderError::Damaged));
 
         let mut newer = bytes;
-        newer[8] = 2;
+        newer[8] = 3;
         assert_eq!(FileHeader::decode(FileKind::Segment, &newer), Err(HeaderError::Damaged));
         newer[12..16].fill(0);
         let crc = crc32c::crc32c(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(
             FileHeader::decode(FileKind::Segment, &newer),
-            Err(HeaderError::NewerVersion { found: 2 })
+            Err(HeaderError::NewerVersion { found: 3 })
         );
     }
 

@@ -1,7 +1,9 @@
 //! The running journal: appends into pages, full pages to the disk, group commit.
 
+mod beginning;
 mod flush;
 
+use self::beginning::FirstRecord;
 use self::flush::Flush;
 use crate::effect::{DiskEffect, DiskEvent};
 use crate::format::{
@@ -120,14 +122,6 @@ pub enum Health {
     },
     /// Stopped cleanly.
     Sealed,
-}
-
-/// A record that waits for the first page of a life.
-#[derive(Clone, Debug)]
-struct FirstRecord {
-    kind: Kind,
-    instance: InstanceId,
-    payload: Vec<u8>,
 }
 
 /// The journal of one directory, while it runs.
@@ -287,32 +281,6 @@ impl<M: PageMemory> Journal<M> {
         Ok(self.put_record(kind, instance, parts, payload))
     }
 
-    /// Has a record stand in front of everything else that is appended from now on, though there is no room for it:
-    /// [`Journal::append`] has just said [`AppendError::Full`]. So a life can begin, and be read, on a full disk; the
-    /// record is there as soon as anything else is.
-    ///
-    /// # Errors
-    /// [`AppendError::TooLarge`] if it does not fit a page beside the record that begins a life; nothing was changed.
-    ///
-    /// # Panics
-    /// With a kind that is the journal's own, while a page is open, or if there is such a record already.
-    pub fn append_first_when_there_is_room(
-        &mut self,
-        kind: Kind,
-        instance: InstanceId,
-        payload: &[u8],
-    ) -> Result<(), AppendError> {
-        assert!(!kind.is_own(), "kind {} is the journal's own", kind.0);
-        assert!(!self.open, "an open page that has no room is closed by the append that finds it so");
-        assert!(self.first_due.is_none(), "one record stands first");
-        let payload_bytes_max = self.record_bytes_max() - record_bytes(Life::BYTES);
-        if payload.len() > payload_bytes_max {
-            return Err(AppendError::TooLarge { payload_bytes: payload.len(), payload_bytes_max });
-        }
-        self.first_due = Some(FirstRecord { kind, instance, payload: payload.to_vec() });
-        Ok(())
-    }
-
     #[inline]
     fn make_room(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
         let accepting = self.open && !self.sealed && self.poison.is_none();
@@ -399,18 +367,6 @@ impl<M: PageMemory> Journal<M> {
         self.marked = self.durable;
         self.open = true;
         self.put_life();
-    }
-
-    /// Begins this life before its other records.
-    fn put_life(&mut self) {
-        if let Some(life) = self.life_due.take() {
-            self.put_record(Kind::LIFE, InstanceId(0), &[&life.encode()], Life::BYTES);
-        }
-        if let Some(FirstRecord { kind, instance, payload }) = self.first_due.take() {
-            self.stats.appends += 1;
-            self.stats.append_bytes += payload.len() as u64;
-            self.put_record(kind, instance, &[&payload], payload.len());
-        }
     }
 
     /// Puts a record where there is room for it.

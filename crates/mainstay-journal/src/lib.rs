@@ -35,5 +35,6 @@ mod ring;
 mod slot;
 pub mod stats;
 pub mod storage;
+pub mod striping;
 mod survey;
 mod walk;

@@ -12,6 +12,7 @@ use crate::memory::CONTROL_BYTES;
 use crate::options::OpenOptions;
 use crate::record::Kind;
 use crate::storage::{Failure, Storage, StorageError};
+use crate::striping::{self, Striping};
 use crate::survey::{Ring, Survey, survey};
 use crate::walk::{Patched, Walked, walk};
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
@@ -180,6 +181,53 @@ pub enum OpenError {
         /// The file's.
         found: StoreId,
     },
+    /// One of the directories that the segments go round over is not there.
+    #[error(
+        "the journal lies in {stripes} directories and number {stripe} is missing (it has `{file}`): mount it, or put it back where \
+         it was; nothing was changed"
+    )]
+    StripeMissing {
+        /// Which.
+        stripe: u16,
+        /// How many there are.
+        stripes: u16,
+        /// The file that it is known by.
+        file: String,
+    },
+    /// One of them is another journal's.
+    #[error(
+        "directory {stripe} of this journal belongs to journal {found}, not to {expected} (`{file}` says so): put the right one \
+         there; nothing was changed"
+    )]
+    StripeForeign {
+        /// Which.
+        stripe: u16,
+        /// The file that says so.
+        file: String,
+        /// This journal's identity.
+        expected: StoreId,
+        /// The directory's.
+        found: StoreId,
+    },
+    /// One of them is in the place of another.
+    #[error(
+        "`{file}` is of directory {} of {}, and stands in number {} of {}: put the directories back into their order; nothing was \
+         changed", found.stripe, found.stripes, expected.stripe, expected.stripes
+    )]
+    StripeExchanged {
+        /// The file that says so.
+        file: String,
+        /// Which it should be.
+        expected: Striping,
+        /// Which it is.
+        found: Striping,
+    },
+    /// More directories than there can be.
+    #[error("a journal goes over 1 to {max} directories, not over {stripes}", max = striping::STRIPES_MAX)]
+    InvalidStripes {
+        /// What was asked for.
+        stripes: u16,
+    },
     /// Durable bytes are damaged.
     #[error(
         "{0}, below the durable watermark {watermark}: every record below LSN {lsn} is intact, nothing was changed; \
@@ -212,6 +260,9 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
     let padded = pad_short_tail(&survey, &mut walked);
+    for &stripe in &survey.stripes_unreadable {
+        striping::write_identity(storage, &survey.superblock, stripe)?;
+    }
     let mut catalog = catalog_of(storage, &survey, &walked, options, created)?;
     if padded {
         bury_next_page(storage, &survey, &walked, &catalog)?;
@@ -294,6 +345,9 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions, before: Generation) ->
     if !options.geometry.is_valid() {
         return Err(OpenError::InvalidGeometry { geometry: options.geometry });
     }
+    if !(Striping { stripe: 0, stripes: options.stripes }).is_valid() {
+        return Err(OpenError::InvalidStripes { stripes: options.stripes });
+    }
     segments.try_for_each(|file| storage.remove(&file.name))?;
     remove_if_there(storage, RING_FILE)?;
     if unfinished {
@@ -308,6 +362,7 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions, before: Generation) ->
         serial: 1,
         generation: before,
         geometry: options.geometry,
+        stripes: options.stripes,
         first: Lsn::ZERO,
         first_generation: Generation(0),
         watermark: Lsn::ZERO,
@@ -315,6 +370,7 @@ fn make(storage: &mut dyn Storage, options: &OpenOptions, before: Generation) ->
         forgiven: Forgiven { generation: Generation(0), lsn: Lsn::ZERO },
     };
     write_superblock_copies(storage, SUPERBLOCK_UNFINISHED_FILE, &superblock)?;
+    striping::make_identities(storage, &superblock)?;
     let mut catalog = Catalog {
         superblock,
         rules: options.rules,

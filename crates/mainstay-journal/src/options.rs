@@ -11,13 +11,15 @@ pub struct OpenOptions {
     pub geometry: Geometry,
     /// The identity of a journal that is made now, drawn at random by the caller; an existing one keeps its own.
     pub new_store: StoreId,
+    /// Over how many directories the segments of a journal that is made now go round; an existing one keeps its own.
+    pub stripes: u16,
     /// Whether a directory without a journal gets one; else it is refused.
     pub create: bool,
     /// The safety rules to keep: all of them outside the simulator.
     pub rules: Rules,
     /// For measurement only: appends are buffered and nothing is ever written, so nothing becomes durable.
     pub buffer_only: bool,
-    /// How many recycled segment files are kept for reuse at most; the rest is removed.
+    /// How many recycled segment files are kept for reuse at most in each directory; the rest is removed.
     pub free_segments_max: usize,
 }
 
@@ -27,6 +29,7 @@ impl Default for OpenOptions {
         Self {
             geometry: Geometry::default(),
             new_store: StoreId([0; 16]),
+            stripes: 1,
             create: true,
             rules: Rules::KEPT,
             buffer_only: false,

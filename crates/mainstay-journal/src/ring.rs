@@ -3,6 +3,7 @@
 use crate::format::{FILE_HEADER_BYTES, FileHeader, FileKind, u64_at};
 use crate::geometry::Geometry;
 use crate::open::Attempt;
+use crate::striping::Striping;
 use mainstay_types::id::{Generation, Lsn, StoreId};
 
 /// Offsets of the two watermark cells: value and complement. They are written in turn, so that one is always whole.
@@ -60,7 +61,8 @@ pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
 
 /// Writes the header that makes the ring this life's. Last of all, when cells and pages are in place.
 pub(crate) fn write_header(control: &mut [u8], store: StoreId, generation: Generation, geometry: Geometry) {
-    let header = FileHeader { store, serial: 0, generation, geometry, fields: [0; 6] };
+    let header =
+        FileHeader { store, serial: 0, generation, geometry, striping: Striping::ALONE, fields: [0; 6] };
     control[..FILE_HEADER_BYTES].copy_from_slice(&header.encode(FileKind::Ring));
 }
 

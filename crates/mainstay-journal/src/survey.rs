@@ -10,6 +10,7 @@ use crate::memory::CONTROL_BYTES;
 use crate::open::{Attempt, OpenError};
 use crate::ring::{self, Cells};
 use crate::storage::{FileEntry, Storage, StorageError};
+use crate::striping::{Striping, check_identities, stripe_of_slot};
 use mainstay_types::id::{Generation, Lsn, StoreId};
 use std::collections::BTreeMap;
 
@@ -88,6 +89,8 @@ pub(crate) struct Survey {
     pub(crate) unreadable: Vec<UnreadableEntry>,
     /// Files that lost their segment to a later preparation of it.
     pub(crate) superseded: Vec<UnreadableEntry>,
+    /// Directories whose identity file is unreadable.
+    pub(crate) stripes_unreadable: Vec<u16>,
     pub(crate) ring: Ring,
 }
 
@@ -185,7 +188,7 @@ pub(crate) fn read_superblock(
     Ok((latest, copies))
 }
 
-fn newer_version(file: &str, found: u32) -> OpenError {
+pub(crate) fn newer_version(file: &str, found: u32) -> OpenError {
     OpenError::NewerVersion { file: file.to_owned(), found, supported: crate::format::FORMAT_VERSION }
 }
 
@@ -207,6 +210,7 @@ pub(crate) fn survey(storage: &mut dyn Storage) -> Result<Option<Survey>, OpenEr
         return Ok(None);
     };
     let (superblock, copies) = read_superblock(storage, root)?;
+    let stripes_unreadable = check_identities(storage, &superblock, &files)?;
     let mut survey = Survey {
         superblock,
         superblock_damaged: copies.len() < 2,
@@ -214,6 +218,7 @@ pub(crate) fn survey(storage: &mut dyn Storage) -> Result<Option<Survey>, OpenEr
         segments: BTreeMap::new(),
         unreadable: Vec::new(),
         superseded: Vec::new(),
+        stripes_unreadable,
         ring: Ring::Absent,
     };
     for file in &files {
@@ -262,7 +267,11 @@ fn read_segment_header(
     };
     check_store(&file.name, survey.superblock.store, header.store)?;
     let segment = header.fields[0];
-    if header.geometry != geometry || segment >= LSN_LIMIT / geometry.segment_bytes() {
+    let stripes = survey.superblock.stripes;
+    let [expected, named] =
+        [slot, segment].map(|number| Striping { stripe: stripe_of_slot(number, stripes), stripes });
+    let misplaced = header.striping != expected || named != expected;
+    if header.geometry != geometry || misplaced || segment >= LSN_LIMIT / geometry.segment_bytes() {
         survey.unreadable.push(UnreadableEntry { slot, bytes: file.bytes });
         return Ok(());
     }

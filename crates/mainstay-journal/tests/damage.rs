@@ -9,6 +9,7 @@ use mainstay_journal::open::{DamageKind, OpenError, open};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::repair::{Agreement, Remedy, RepairError, plan_repair, repair};
 use mainstay_journal::storage::Storage;
+use mainstay_journal::striping::{Striping, identity_file_name};
 use mainstay_types::id::{Lsn, StoreId};
 use rig::{Rig, payload, small};
 
@@ -22,7 +23,11 @@ struct History {
 }
 
 fn history() -> History {
-    let options = small(2, 1);
+    history_over(1)
+}
+
+fn history_over(stripes: u16) -> History {
+    let options = OpenOptions { stripes, ..small(2, 1) };
     let mut records = Vec::new();
     let mut rig = Rig::open(MemoryStorage::new(), &options).unwrap();
     let mut add = |rig: &mut Rig, number: u64, bytes: usize| {
@@ -111,20 +116,29 @@ fn opens(history: &History, storage: MemoryStorage, watermark: Lsn, what: &str) 
 #[test]
 fn flipping_any_single_byte_never_loses_a_durable_record_silently() {
     let history = history();
-    for (name, storage) in [("killed", &history.killed), ("sealed", &history.sealed)] {
-        let watermark = inspect(&mut storage.clone(), &mut |_| {}).unwrap().watermark;
-        assert!(history.records.iter().filter(|&&(_, end)| end <= watermark).count() >= 10);
-        let mut refused = 0;
-        for (file, bytes) in files(storage) {
-            for at in 0..bytes {
-                let mut damaged = storage.clone();
-                damaged.damage(&file, |bytes| bytes[at] ^= 1 << (at % 8));
-                let what = format!("{name}: byte {at} of {file}");
-                refused += u32::from(!opens(&history, damaged, watermark, &what));
-            }
+    flip_every_byte(&history, "killed", &history.killed);
+    flip_every_byte(&history, "sealed", &history.sealed);
+}
+
+#[test]
+fn flipping_any_single_byte_of_two_stripes_never_loses_a_durable_record_silently() {
+    let history = history_over(2);
+    flip_every_byte(&history, "killed", &history.killed);
+}
+
+fn flip_every_byte(history: &History, name: &str, storage: &MemoryStorage) {
+    let watermark = inspect(&mut storage.clone(), &mut |_| {}).unwrap().watermark;
+    assert!(history.records.iter().filter(|&&(_, end)| end <= watermark).count() >= 10);
+    let mut refused = 0;
+    for (file, bytes) in files(storage) {
+        for at in 0..bytes {
+            let mut damaged = storage.clone();
+            damaged.damage(&file, |bytes| bytes[at] ^= 1 << (at % 8));
+            let what = format!("{name}: byte {at} of {file}");
+            refused += u32::from(!opens(history, damaged, watermark, &what));
         }
-        assert!(refused > 1000, "{name}: {refused} refused");
     }
+    assert!(refused > 1000, "{name}: {refused} refused");
 }
 
 #[test]
@@ -207,7 +221,7 @@ fn files_of_a_newer_version_are_refused_by_name() {
     for (file, _) in files(&history.sealed) {
         let mut storage = history.sealed.clone();
         storage.damage(&file, |bytes| newer(bytes));
-        let Err(OpenError::NewerVersion { file: named, found: 9, supported: 1 }) =
+        let Err(OpenError::NewerVersion { file: named, found: 9, supported: 2 }) =
             open(&mut storage, &history.options)
         else {
             panic!("{file} was not refused");
@@ -225,6 +239,7 @@ fn a_file_of_another_journal_is_refused_and_can_be_quarantined() {
         serial: 1,
         generation: mainstay_types::id::Generation(1),
         geometry: history.options.geometry,
+        striping: Striping::ALONE,
         fields: [77, 0, 0, 0, 0, 0],
     };
     let file = segment_file_name(0xfe);
@@ -326,4 +341,62 @@ fn an_unsynced_tail_is_cut_and_reported() {
     assert_eq!(rig.report.end, torn.lsn);
     assert_eq!(rig.read_back().unwrap(), [payload(0, 100)]);
     assert_eq!(Rig::open(rig.kill(), &options).unwrap().report.cut, None);
+}
+
+#[test]
+fn segments_go_round_over_the_stripes_also_when_they_are_recycled() {
+    let history = history_over(3);
+    for storage in [&history.killed, &history.sealed] {
+        let inspection = inspect(&mut storage.clone(), &mut |_| {}).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        for segment in &inspection.segments {
+            let Some(number) = segment.segment else { continue };
+            let stripe = Striping::stripe_of(&segment.file, 3);
+            assert_eq!(u64::from(stripe), number % 3, "{}", segment.file);
+            seen.insert(stripe);
+        }
+        assert_eq!(seen.len(), 3);
+        let rig = Rig::open(storage.clone(), &history.options).unwrap();
+        assert_eq!(rig.report.records, history.records.len() as u64);
+    }
+}
+
+#[test]
+fn a_missing_an_exchanged_and_a_foreign_stripe_are_refused_by_name_and_an_unreadable_identity_is_mended() {
+    let history = history_over(3);
+    let refused = |change: &dyn Fn(&mut MemoryStorage)| {
+        let mut storage = history.sealed.clone();
+        change(&mut storage);
+        let operations = storage.operations();
+        let error = open(&mut storage, &history.options).map(|_| ()).unwrap_err();
+        assert_eq!(storage.operations(), operations, "refused, and yet changed");
+        assert_eq!(plan_repair(&mut storage), Err(error.clone()), "no remedy is offered");
+        error
+    };
+    let [first, second] = [1, 2].map(identity_file_name);
+    let error = refused(&|storage| storage.remove(&second).unwrap());
+    assert_eq!(error, OpenError::StripeMissing { stripe: 2, stripes: 3, file: second.clone() });
+    let error = refused(&|storage| {
+        let other = storage.bytes(&second).unwrap().to_vec();
+        storage.damage(&first, |bytes| bytes.copy_from_slice(&other));
+    });
+    let [expected, found] = [1, 2].map(|stripe| Striping { stripe, stripes: 3 });
+    assert_eq!(error, OpenError::StripeExchanged { file: first.clone(), expected, found });
+    let error = refused(&|storage| {
+        let other =
+            Rig::open(MemoryStorage::new(), &OpenOptions { new_store: StoreId([8; 16]), ..history.options });
+        let other = other.unwrap().storage.bytes(&first).unwrap().to_vec();
+        storage.damage(&first, |bytes| bytes.copy_from_slice(&other));
+    });
+    assert!(
+        matches!(error, OpenError::StripeForeign { stripe: 1, found: StoreId(found), .. } if found == [8; 16])
+    );
+
+    let mut storage = history.sealed.clone();
+    let intact = storage.bytes(&first).unwrap()[..40].to_vec();
+    storage.damage(&first, |bytes| bytes[20] ^= 1);
+    let rig = Rig::open(storage, &history.options).unwrap();
+    assert_eq!(rig.report.records, history.records.len() as u64);
+    // The checksum and the store's identity are back; what differs is the life that wrote it.
+    assert_eq!(rig.storage.bytes(&first).unwrap()[16..32], intact[16..32]);
 }

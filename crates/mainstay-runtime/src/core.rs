@@ -303,7 +303,7 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     /// Moves bodies out of memory beside the steps.
-    fn spill(&mut self, shared: &Arc<Shared<H>>, Spill { id, bytes }: Spill) {
+    fn spill(&self, shared: &Arc<Shared<H>>, Spill { id, bytes }: Spill) {
         let directory = self.storage.directory().to_owned();
         let shared_by_thread = Arc::clone(shared);
         let write = move || {

@@ -80,6 +80,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
             backend: mainstay_disk::disk::Backend::Auto,
             create_directory: true,
             hint: "test".to_owned(),
+            stripes: Vec::new(),
             record: None,
         },
         process: Config {

@@ -93,6 +93,7 @@ impl JournalWorld {
                 segment_pages: random.between(1, 4) as u32,
             },
             new_store: StoreId(random.draw().to_le_bytes().repeat(2).try_into().expect("16 bytes")),
+            stripes: crate::world::drawn_stripes(seed),
             create: true,
             rules,
             buffer_only: false,

@@ -192,6 +192,7 @@ impl<S: Subject> World<S> {
         let options = OpenOptions {
             geometry,
             new_store: store,
+            stripes: drawn_stripes(seed),
             create: true,
             rules,
             buffer_only: false,
@@ -420,7 +421,8 @@ impl<S: Subject> World<S> {
 
     /// Faults come in spells, so that the time between them is undisturbed.
     fn change_weather(&mut self) {
-        self.disk.full = !self.disk.full && self.random.chance(60) && self.plan.has(Trouble::Disk);
+        let per_mille = if self.disk.full { 300 } else { 60 };
+        self.disk.full = self.random.chance(per_mille) && self.plan.has(Trouble::Disk);
         self.disk.sync_failures_per_mille = self.fault_rates.failed_syncs;
         if self.random.chance(150) {
             let deliveries = self.random.between(1, 5) as u32;
@@ -456,4 +458,10 @@ impl<S: Subject> World<S> {
     pub(crate) fn wall(&self) -> Time {
         Time((EPOCH_NS + self.now_ns).saturating_add_signed(self.wall_skew_ns))
     }
+}
+
+/// Over how many directories the journal goes. Beside the other draws: seeds that show something of one directory go on showing it.
+pub(crate) fn drawn_stripes(seed: u64) -> u16 {
+    let mut aside = Random::new(seed ^ 0x5712_1BED);
+    if aside.coin() { 1 } else { aside.between(2, 3) as u16 }
 }

@@ -81,6 +81,7 @@ fn record(directory: &Path, recording: &Path, requests: u64, skip_syncs: Range<u
             backend: Backend::Threads,
             create_directory: true,
             hint: "test".to_owned(),
+            stripes: Vec::new(),
             record: Some(RecordOptions { skip_syncs: skip_syncs.clone(), ..RecordOptions::new(recording) }),
         };
         let OpenDisk { journal, disk, mut storage, report } = open(directory, &options).expect("it opens");

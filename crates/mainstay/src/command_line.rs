@@ -29,6 +29,10 @@ pub struct Flags {
     /// Directory of the journal, made if it does not exist
     #[arg(long, value_name = "DIRECTORY")]
     pub dir: Option<PathBuf>,
+    /// Stripe the journal of a directory that is made now over this one too, on another disk; may be given several times. Later starts
+    /// need not name them
+    #[arg(long, value_name = "DIRECTORY")]
+    pub stripe: Vec<PathBuf>,
     /// Where to listen; port 0 lets the operating system choose
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -133,6 +137,7 @@ impl Flags {
         if let Some(directory) = self.dir {
             settings.directory = directory;
         }
+        settings.disk.stripes.extend(self.stripe);
         set(&mut settings.ingress.listen, self.listen);
         settings.disk.hint = format!("{} on {}", settings.process.name, settings.ingress.listen);
         set(&mut settings.process.level, self.level);

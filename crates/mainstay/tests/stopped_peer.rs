@@ -14,7 +14,7 @@ use support::{PATIENCE, Response, get, until};
 /// The flags of a child, one in each line.
 const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
 
-const PIECES: u64 = 300;
+const PIECES: u64 = 600;
 const PIECE_BYTES: usize = 200_000;
 /// What the sender may keep of them in memory.
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -194,6 +194,7 @@ fn a_stopped_peer_pins_a_file_and_not_memory_and_gets_everything_when_it_goes_on
     });
     let all = PIECES * PIECE_BYTES as u64;
     assert!(tap.metric_of("mainstay_sender_log_spilled_bytes", 2) > all - 2 * MEMORY_BYTES);
+    // Beside the log there are frames on their way, up to the window of 8 MiB, in several buffers.
     assert!(peak - before < all / 2, "{} bytes of memory for {all} of pieces", peak - before);
 
     drain.signal(libc::SIGCONT);

@@ -196,6 +196,7 @@ impl Recoverable {
                 backend: Backend::Auto,
                 create_directory: true,
                 hint: "mainstay bench logging".to_owned(),
+                stripes: Vec::new(),
                 record: None,
             },
             process,

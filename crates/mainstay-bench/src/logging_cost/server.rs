@@ -163,11 +163,21 @@ impl Logs {
 
 /// A journal as a service has it.
 pub(super) fn open_journal(directory: &Path) -> Result<Log, LoggingCostError> {
+    open_striped(directory, OpenOptions::default(), Vec::new())
+}
+
+/// A journal over further directories.
+pub(super) fn open_striped(
+    directory: &Path,
+    journal: OpenOptions,
+    stripes: Vec<PathBuf>,
+) -> Result<Log, LoggingCostError> {
     let options = Options {
-        journal: OpenOptions::default(),
+        journal,
         backend: Backend::Auto,
         create_directory: true,
         hint: "mainstay bench logging-cost".to_owned(),
+        stripes,
         record: None,
     };
     Ok(Log::new(open(directory, &options)?))

@@ -73,6 +73,7 @@ pub(super) fn disk_options() -> Options {
         backend: mainstay_disk::disk::Backend::Auto,
         create_directory: true,
         hint: "mainstay bench step".to_owned(),
+        stripes: Vec::new(),
         record: None,
     }
 }

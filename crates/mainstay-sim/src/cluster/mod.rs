@@ -58,6 +58,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::Collected,
     Reach::MixedPolicies,
     Reach::BusySenderLog,
+    Reach::Spilled,
+    Reach::SpillFailed,
     Reach::SnapshotBegun,
     Reach::SnapshotRefused,
     Reach::SnapshotSuperseded,

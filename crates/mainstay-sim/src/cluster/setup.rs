@@ -110,11 +110,13 @@ impl Setup {
             Failures::AtMost(failures) => usize::from(failures),
         };
         let small = random.chance(300);
-        let spills = random.chance(400);
+        // Beside the other draws: seeds that show something without it go on showing it.
+        let mut aside = Random::new(random.clone().draw());
+        let spills = aside.chance(400);
         let links = LinkLimits {
             log_bytes_max: if small { random.between(2, 8) << 10 } else { 64 << 20 },
-            log_memory_bytes_max: if spills { random.between(1, 4) << 9 } else { 16 << 20 },
-            log_spill_bytes_max: if spills { random.between(0, 8) << 10 } else { 256 << 20 },
+            log_memory_bytes_max: if spills { aside.between(1, 4) << 9 } else { 16 << 20 },
+            log_spill_bytes_max: if spills { aside.between(0, 8) << 10 } else { 256 << 20 },
             window_messages_max: if small { random.between(1, 6) as u32 } else { 4096 },
             window_bytes_max: if small { random.between(1, 4) << 10 } else { 8 << 20 },
             message_bytes_max: 2000,
@@ -137,7 +139,7 @@ impl Setup {
             round_us: random.between(10, 200),
             client_lost_per_mille: random.below(100),
             call_us: random.between(200, 3_000),
-            spill_fails_per_mille: if random.coin() { random.between(0, 400) } else { 0 },
+            spill_fails_per_mille: if aside.coin() { aside.between(0, 400) } else { 0 },
             padding_bytes_max: if random.coin() { random.between(0, 300) } else { 0 },
         };
         let level = if random.chance(250) { Level::Process } else { Level::Disk };
@@ -186,6 +188,7 @@ impl Setup {
                 segment_pages: random.between(2, 8) as u32,
             },
             new_store: StoreId([me.0 as u8; 16]),
+            stripes: 1,
             create: true,
             rules,
             buffer_only: false,
