@@ -4,17 +4,34 @@
 #   gcc, libc6-dev   a C compiler and linker: rustc links with it, and rustls' cryptography (ring) has C and assembly
 #   git, curl        the checkout, and the requests that tests send as a user would
 #   wrk              a public load generator: one test drives a service with it under kills
+#   Open MPI, MPICH, gfortran, mpi4py
+#                    programs under `mainstay mpi` are compiled and run with them: 67 packages and 1.1 GB, most of it the
+#                    compilers; half a minute from a near archive. MAINSTAY_SETUP_WITHOUT_MPI=1 leaves them out
 #
 # Rust itself is not installed here: rust-toolchain.toml names the version, rustup brings it (https://rustup.rs).
 # What is present is left alone; running it again changes nothing. Needs root, or sudo without a password, only when
 # something is missing. Exit codes: 0 all there, or only parts missing whose tests are skipped by name; 1 cannot build.
 set -euo pipefail
 
-declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk")
+declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk"
+    [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [mpi4py]="python3-mpi4py")
+wanted=(cc git curl wrk)
+if [[ -z ${MAINSTAY_SETUP_WITHOUT_MPI:-} ]]; then
+    wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py)
+fi
+
+# mpi4py is no command but a module of the system's Python.
+present() {
+    if [[ $1 == mpi4py ]]; then
+        /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("mpi4py") is None)' >/dev/null 2>&1
+    else
+        command -v "$1" >/dev/null 2>&1
+    fi
+}
 
 missing=()
-for command in cc git curl wrk; do
-    command -v "$command" >/dev/null 2>&1 || missing+=("$command")
+for command in "${wanted[@]}"; do
+    present "$command" || missing+=("$command")
 done
 
 if ((${#missing[@]} > 0)); then
@@ -39,8 +56,8 @@ if ((${#missing[@]} > 0)); then
 fi
 
 status=0
-for command in cc git curl wrk; do
-    if command -v "$command" >/dev/null 2>&1; then
+for command in "${wanted[@]}"; do
+    if present "$command"; then
         continue
     elif [[ $command == cc ]]; then
         echo "setup: no C compiler: nothing can be built"

@@ -7,6 +7,7 @@ mod demo;
 mod interval;
 mod journal;
 mod ledger;
+mod mpi;
 mod outputs;
 mod replay;
 mod serve;
@@ -49,6 +50,9 @@ enum Command {
     /// Make the certificates by which the nodes of a cluster know each other.
     #[command(subcommand)]
     Cert(cert::Cert),
+    /// Log the messages of an unmodified MPI program, and run one of its ranks again, alone.
+    #[command(subcommand)]
+    Mpi(mpi::Mpi),
     /// Measure, beside what the machine can do at best.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Replay(options) => return replay::run(options),
         Command::Upgrade(options) => upgrade::run(&options),
         Command::Cert(command) => cert::run(&command),
+        Command::Mpi(command) => mpi::run(command),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::BenchNode(node) => bench::run_node(&node),

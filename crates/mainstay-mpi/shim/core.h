@@ -15,6 +15,7 @@ void ms_name(const char *name);
 void ms_predefined(int kind, uint64_t index, uint64_t handle);
 int ms_begin(int pointer_handles, void (*stop)(const char *));
 void ms_rank(int rank, int size, const char *library);
+int ms_next_is(int function);
 void ms_open(int function);
 void ms_in(int role, int64_t value);
 void ms_in_handle(int kind, uint64_t handle);

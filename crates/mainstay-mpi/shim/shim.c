@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/times.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -74,11 +78,21 @@ static int forwarded(void)
 
 static int live(void) { return mode != MODE_REPLAY; }
 
+// Between these two the core may read clocks of its own.
+static __thread int in_call;
+
+static void open_call(int function)
+{
+    in_call = 1;
+    ms_open(function);
+}
+
 static void close_call(void)
 {
     int next = ms_close();
     if (mode != MODE_OFF)
         mode = next;
+    in_call = 0;
     if (__builtin_expect(mainstay_mpi_step, 0))
         mainstay_mpi_stop("a call is over");
 }
@@ -270,7 +284,7 @@ EXPORTED int MPI_Wait(MPI_Request *request, MPI_Status *status)
 {
     if (forwarded())
         return real_Wait(request, status);
-    ms_open(FN_Wait);
+    open_call(FN_Wait);
     MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
     MPI_Request before = *request;
     int result = MPI_SUCCESS;
@@ -289,7 +303,7 @@ EXPORTED int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[
 {
     if (forwarded())
         return real_Waitall(count, requests, statuses);
-    ms_open(FN_Waitall);
+    open_call(FN_Waitall);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, statuses);
@@ -311,7 +325,7 @@ EXPORTED int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Stat
 {
     if (forwarded())
         return real_Waitany(count, requests, index, status);
-    ms_open(FN_Waitany);
+    open_call(FN_Waitany);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, MPI_STATUSES_IGNORE);
@@ -345,7 +359,7 @@ EXPORTED int MPI_Waitsome(int count, MPI_Request requests[], int *outcount, int 
 {
     if (forwarded())
         return real_Waitsome(count, requests, outcount, indices, statuses);
-    ms_open(FN_Waitsome);
+    open_call(FN_Waitsome);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, statuses);
@@ -362,7 +376,7 @@ EXPORTED int MPI_Testsome(int count, MPI_Request requests[], int *outcount, int 
 {
     if (forwarded())
         return real_Testsome(count, requests, outcount, indices, statuses);
-    ms_open(FN_Testsome);
+    open_call(FN_Testsome);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, statuses);
@@ -382,7 +396,7 @@ EXPORTED int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
 {
     if (forwarded())
         return real_Test(request, flag, status);
-    ms_open(FN_Test);
+    open_call(FN_Test);
     MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
     MPI_Request before = *request;
     int result = MPI_SUCCESS;
@@ -404,7 +418,7 @@ EXPORTED int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Statu
 {
     if (forwarded())
         return real_Testall(count, requests, flag, statuses);
-    ms_open(FN_Testall);
+    open_call(FN_Testall);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, statuses);
@@ -430,7 +444,7 @@ EXPORTED int MPI_Testany(int count, MPI_Request requests[], int *index, int *fla
 {
     if (forwarded())
         return real_Testany(count, requests, index, flag, status);
-    ms_open(FN_Testany);
+    open_call(FN_Testany);
     ms_in(COUNT, count);
     struct waited waited;
     remember(&waited, count, requests, MPI_STATUSES_IGNORE);
@@ -456,7 +470,7 @@ EXPORTED int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *
 {
     if (forwarded())
         return real_Request_get_status(request, flag, status);
-    ms_open(FN_Request_get_status);
+    open_call(FN_Request_get_status);
     MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
     int result = MPI_SUCCESS;
     REAL(real_Request_get_status(request, flag, seen));
@@ -475,7 +489,7 @@ EXPORTED int MPI_Request_free(MPI_Request *request)
 {
     if (forwarded())
         return real_Request_free(request);
-    ms_open(FN_Request_free);
+    open_call(FN_Request_free);
     ms_forget(HANDLE(*request));
     int result = MPI_SUCCESS;
     REAL(real_Request_free(request));
@@ -489,7 +503,7 @@ EXPORTED int MPI_Start(MPI_Request *request)
 {
     if (forwarded())
         return real_Start(request);
-    ms_open(FN_Start);
+    open_call(FN_Start);
     ms_start(HANDLE(*request));
     int result = MPI_SUCCESS;
     REAL(real_Start(request));
@@ -501,7 +515,7 @@ EXPORTED int MPI_Startall(int count, MPI_Request requests[])
 {
     if (forwarded())
         return real_Startall(count, requests);
-    ms_open(FN_Startall);
+    open_call(FN_Startall);
     ms_in(COUNT, count);
     for (int i = 0; i < count; i++)
         ms_start(HANDLE(requests[i]));
@@ -523,7 +537,9 @@ static void made_type(int result, MPI_Datatype *type, int plain_bytes)
         real_Type_get_extent(*type, &lb, &extent);
         depth--;
     }
+    depth++;
     ms_type(HANDLE(*type), extent, plain_bytes);
+    depth--;
 }
 
 #define NEW_TYPE(call)                                                                                         \
@@ -539,7 +555,7 @@ EXPORTED int MPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype *
 {
     if (forwarded())
         return real_Type_contiguous(count, oldtype, newtype);
-    ms_open(FN_Type_contiguous);
+    open_call(FN_Type_contiguous);
     ms_in(COUNT, count);
     ms_in_handle(DATATYPE, HANDLE(oldtype));
     ms_piece(HANDLE(oldtype), (uint64_t)count, 0);
@@ -550,7 +566,7 @@ EXPORTED int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype)
 {
     if (forwarded())
         return real_Type_dup(oldtype, newtype);
-    ms_open(FN_Type_dup);
+    open_call(FN_Type_dup);
     ms_in_handle(DATATYPE, HANDLE(oldtype));
     ms_piece(HANDLE(oldtype), 1, 0);
     NEW_TYPE(real_Type_dup(oldtype, newtype));
@@ -560,7 +576,7 @@ EXPORTED int MPI_Type_create_resized(MPI_Datatype oldtype, MPI_Aint lb, MPI_Aint
 {
     if (forwarded())
         return real_Type_create_resized(oldtype, lb, extent, newtype);
-    ms_open(FN_Type_create_resized);
+    open_call(FN_Type_create_resized);
     ms_in_handle(DATATYPE, HANDLE(oldtype));
     ms_in(NUMBER, lb);
     ms_in(NUMBER, extent);
@@ -582,7 +598,7 @@ EXPORTED int MPI_Type_vector(int count, int blocklength, int stride, MPI_Datatyp
 {
     if (forwarded())
         return real_Type_vector(count, blocklength, stride, oldtype, newtype);
-    ms_open(FN_Type_vector);
+    open_call(FN_Type_vector);
     vector(count, blocklength, stride * ms_extent(HANDLE(oldtype)), oldtype);
     NEW_TYPE(real_Type_vector(count, blocklength, stride, oldtype, newtype));
 }
@@ -593,7 +609,7 @@ EXPORTED int MPI_Type_vector(int count, int blocklength, int stride, MPI_Datatyp
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(count, blocklength, stride, oldtype, newtype);                                  \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         vector(count, blocklength, stride, oldtype);                                                           \
         NEW_TYPE(real_##NAME(count, blocklength, stride, oldtype, newtype));                                   \
     }
@@ -616,7 +632,7 @@ EXPORTED int MPI_Type_indexed(
 {
     if (forwarded())
         return real_Type_indexed(count, lengths, displs, oldtype, newtype);
-    ms_open(FN_Type_indexed);
+    open_call(FN_Type_indexed);
     pieces(count, lengths, 0, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
     NEW_TYPE(real_Type_indexed(count, lengths, displs, oldtype, newtype));
 }
@@ -626,7 +642,7 @@ EXPORTED int MPI_Type_create_indexed_block(
 {
     if (forwarded())
         return real_Type_create_indexed_block(count, length, displs, oldtype, newtype);
-    ms_open(FN_Type_create_indexed_block);
+    open_call(FN_Type_create_indexed_block);
     pieces(count, NULL, length, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
     NEW_TYPE(real_Type_create_indexed_block(count, length, displs, oldtype, newtype));
 }
@@ -636,7 +652,7 @@ EXPORTED int MPI_Type_create_hindexed_block(
 {
     if (forwarded())
         return real_Type_create_hindexed_block(count, length, displs, oldtype, newtype);
-    ms_open(FN_Type_create_hindexed_block);
+    open_call(FN_Type_create_hindexed_block);
     pieces(count, NULL, length, displs, 1, 1, NULL, oldtype);
     NEW_TYPE(real_Type_create_hindexed_block(count, length, displs, oldtype, newtype));
 }
@@ -647,7 +663,7 @@ EXPORTED int MPI_Type_create_hindexed_block(
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(count, lengths, displs, oldtype, newtype);                                      \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         pieces(count, lengths, 0, displs, 1, 1, NULL, oldtype);                                                \
         NEW_TYPE(real_##NAME(count, lengths, displs, oldtype, newtype));                                       \
     }
@@ -658,7 +674,7 @@ EXPORTED int MPI_Type_create_hindexed_block(
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(count, lengths, displs, types, newtype);                                        \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         pieces(count, lengths, 0, displs, 1, 1, types, MPI_DATATYPE_NULL);                                     \
         NEW_TYPE(real_##NAME(count, lengths, displs, types, newtype));                                         \
     }
@@ -681,7 +697,7 @@ EXPORTED int MPI_Type_create_subarray(int ndims, const int sizes[], const int su
 {
     if (forwarded())
         return real_Type_create_subarray(ndims, sizes, subsizes, starts, order, oldtype, newtype);
-    ms_open(FN_Type_create_subarray);
+    open_call(FN_Type_create_subarray);
     ms_in(NUMBER, ndims);
     ms_in_bytes(sizes, sizeof *sizes * (uint64_t)ndims);
     ms_in_bytes(subsizes, sizeof *subsizes * (uint64_t)ndims);
@@ -730,7 +746,7 @@ EXPORTED int MPI_Pack(const void *inbuf, int incount, MPI_Datatype datatype, voi
 {
     if (forwarded())
         return real_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm);
-    ms_open(FN_Pack);
+    open_call(FN_Pack);
     in_data(inbuf, incount, datatype);
     int before = *position, result = MPI_SUCCESS;
     ms_in(NUMBER, before);
@@ -803,16 +819,20 @@ static void describe_world(void)
     depth--;
 }
 
+// Set in the thread that is between MPI_Init and MPI_Finalize.
+static __thread int ours;
+
 EXPORTED int MPI_Init(int *argc, char ***argv)
 {
     if (forwarded())
         return real_Init(argc, argv);
-    ms_open(FN_Init);
+    open_call(FN_Init);
     int result = MPI_SUCCESS;
     REAL(real_Init(argc, argv));
     close_call();
     if (result == MPI_SUCCESS)
         describe_world();
+    ours = 1;
     return result;
 }
 
@@ -820,7 +840,7 @@ EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provide
 {
     if (forwarded())
         return real_Init_thread(argc, argv, required, provided);
-    ms_open(FN_Init_thread);
+    open_call(FN_Init_thread);
     ms_in(NUMBER, required);
     int result = MPI_SUCCESS;
     REAL(real_Init_thread(argc, argv, required, provided));
@@ -829,6 +849,7 @@ EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provide
     close_call();
     if (result == MPI_SUCCESS)
         describe_world();
+    ours = 1;
     return result;
 }
 
@@ -836,7 +857,8 @@ EXPORTED int MPI_Finalize(void)
 {
     if (forwarded())
         return real_Finalize();
-    ms_open(FN_Finalize);
+    ours = 0;
+    open_call(FN_Finalize);
     int result = MPI_SUCCESS;
     REAL(real_Finalize());
     close_call();
@@ -847,7 +869,7 @@ EXPORTED int MPI_Abort(MPI_Comm comm, int code)
 {
     if (forwarded())
         return real_Abort(comm, code);
-    ms_open(FN_Abort);
+    open_call(FN_Abort);
     ms_in(NUMBER, code);
     ms_result(MPI_SUCCESS);
     close_call();
@@ -869,7 +891,7 @@ EXPORTED int PMPI_Pcontrol(const int level, ...) { return level == level ? MPI_S
 
 static double clock_call(int function, double (*real)(void))
 {
-    ms_open(function);
+    open_call(function);
     double value = 0;
     if (live())
         value = real();
@@ -881,6 +903,39 @@ static double clock_call(int function, double (*real)(void))
 EXPORTED double MPI_Wtime(void) { return forwarded() ? real_Wtime() : clock_call(FN_Wtime, real_Wtime); }
 EXPORTED double MPI_Wtick(void) { return forwarded() ? real_Wtick() : clock_call(FN_Wtick, real_Wtick); }
 
+// ---- clocks: what a program sends often hangs on them
+//
+// Only of the thread that called MPI_Init, and not of libraries at work below MPI. A replay that reads another clock, or one
+// more, is served by the real one: a clock alone is no divergence.
+
+#define CLOCK(NAME, RETURNS, PARAMETERS, ARGUMENTS, IN, POINTER)                                               \
+    EXPORTED RETURNS NAME PARAMETERS                                                                           \
+    {                                                                                                          \
+        static RETURNS(*real) PARAMETERS;                                                                      \
+        if (!real)                                                                                             \
+            real = (RETURNS(*) PARAMETERS)dlsym(RTLD_NEXT, #NAME);                                             \
+        if (!ours || in_call || depth > 0 || (mode != MODE_RECORD && mode != MODE_REPLAY))                      \
+            return real ARGUMENTS;                                                                             \
+        if (!live() && !ms_next_is(FN_##NAME))                                                                 \
+            return real ARGUMENTS;                                                                             \
+        open_call(FN_##NAME);                                                                                  \
+        ms_in(NUMBER, (int64_t)(IN));                                                                          \
+        RETURNS result = 0;                                                                                    \
+        if (live())                                                                                            \
+            result = real ARGUMENTS;                                                                           \
+        result = (RETURNS)ms_result((int64_t)result);                                                          \
+        ms_out(POINTER, sizeof *(POINTER));                                                                    \
+        close_call();                                                                                          \
+        return result;                                                                                         \
+    }
+
+CLOCK(clock_gettime, int, (clockid_t id, struct timespec *now), (id, now), id, now)
+CLOCK(gettimeofday, int, (struct timeval * restrict now, void *restrict zone), (now, zone), 0, now)
+CLOCK(getrusage, int, (__rusage_who_t who, struct rusage *usage), (who, usage), who, usage)
+CLOCK(time, time_t, (time_t * now), (now), 0, now)
+CLOCK(clock, clock_t, (void), (), 0, (clock_t *)NULL)
+CLOCK(times, clock_t, (struct tms * usage), (usage), 0, usage)
+
 // ---- memory that MPI hands out or keeps
 
 static void *attached;
@@ -889,7 +944,7 @@ EXPORTED int MPI_Buffer_attach(void *buffer, int size)
 {
     if (forwarded())
         return real_Buffer_attach(buffer, size);
-    ms_open(FN_Buffer_attach);
+    open_call(FN_Buffer_attach);
     ms_in(NUMBER, size);
     attached = buffer;
     int result = MPI_SUCCESS;
@@ -902,7 +957,7 @@ EXPORTED int MPI_Buffer_detach(void *buffer, int *size)
 {
     if (forwarded())
         return real_Buffer_detach(buffer, size);
-    ms_open(FN_Buffer_detach);
+    open_call(FN_Buffer_detach);
     int result = MPI_SUCCESS;
     REAL(real_Buffer_detach(buffer, size));
     if (result == MPI_SUCCESS) {
@@ -918,7 +973,7 @@ EXPORTED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 {
     if (forwarded())
         return real_Alloc_mem(size, info, base);
-    ms_open(FN_Alloc_mem);
+    open_call(FN_Alloc_mem);
     ms_in(NUMBER, size);
     int result = MPI_SUCCESS;
     REAL(real_Alloc_mem(size, info, base));
@@ -932,7 +987,7 @@ EXPORTED int MPI_Free_mem(void *base)
 {
     if (forwarded())
         return real_Free_mem(base);
-    ms_open(FN_Free_mem);
+    open_call(FN_Free_mem);
     int result = MPI_SUCCESS;
     REAL(real_Free_mem(base));
     if (!live())
@@ -979,7 +1034,7 @@ static void keep_attribute(MPI_Comm comm, int keyval, void *value)
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(copy, delete, keyval, extra);                                                   \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         int result = MPI_SUCCESS;                                                                              \
         REAL(real_##NAME(copy, delete, keyval, extra));                                                        \
         if (result == MPI_SUCCESS)                                                                             \
@@ -992,7 +1047,7 @@ static void keep_attribute(MPI_Comm comm, int keyval, void *value)
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(keyval);                                                                        \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         int result = MPI_SUCCESS;                                                                              \
         REAL(real_##NAME(keyval));                                                                             \
         OUT(keyval);                                                                                           \
@@ -1004,7 +1059,7 @@ static void keep_attribute(MPI_Comm comm, int keyval, void *value)
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(comm, keyval, value);                                                           \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         ms_in_handle(COMM, HANDLE(comm));                                                                      \
         ms_in(NUMBER, keyval);                                                                                 \
         int result = MPI_SUCCESS;                                                                              \
@@ -1018,7 +1073,7 @@ static void keep_attribute(MPI_Comm comm, int keyval, void *value)
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(comm, keyval);                                                                  \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         ms_in_handle(COMM, HANDLE(comm));                                                                      \
         ms_in(NUMBER, keyval);                                                                                 \
         int result = MPI_SUCCESS;                                                                              \
@@ -1035,7 +1090,7 @@ static void keep_attribute(MPI_Comm comm, int keyval, void *value)
     {                                                                                                          \
         if (forwarded())                                                                                       \
             return real_##NAME(comm, keyval, value, flag);                                                     \
-        ms_open(FN_##NAME);                                                                                    \
+        open_call(FN_##NAME);                                                                                    \
         ms_in_handle(COMM, HANDLE(comm));                                                                      \
         ms_in(NUMBER, keyval);                                                                                 \
         int result = MPI_SUCCESS;                                                                              \
@@ -1097,7 +1152,7 @@ EXPORTED int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
 {
     if (forwarded())
         return real_Comm_dup(comm, newcomm);
-    ms_open(FN_Comm_dup);
+    open_call(FN_Comm_dup);
     ms_in_handle(COMM, HANDLE(comm));
     int result = MPI_SUCCESS;
     if (live()) { depth++; result = real_Comm_dup(comm, newcomm); depth--; }
@@ -1108,7 +1163,7 @@ EXPORTED int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newc
 {
     if (forwarded())
         return real_Comm_dup_with_info(comm, info, newcomm);
-    ms_open(FN_Comm_dup_with_info);
+    open_call(FN_Comm_dup_with_info);
     ms_in_handle(COMM, HANDLE(comm));
     int result = MPI_SUCCESS;
     if (live()) { depth++; result = real_Comm_dup_with_info(comm, info, newcomm); depth--; }
@@ -1117,7 +1172,7 @@ EXPORTED int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newc
 
 static int comm_gone(int function, MPI_Comm *comm, int (*real)(MPI_Comm *))
 {
-    ms_open(function);
+    open_call(function);
     ms_in_handle(COMM, HANDLE(*comm));
     for (int i = attributes_used - 1; i >= 0; i--)
         if (attributes[i].comm == HANDLE(*comm))

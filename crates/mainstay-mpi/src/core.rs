@@ -116,7 +116,7 @@ impl Core {
                 recording.enter(call.function);
                 Ok(())
             }
-            Side::Replaying(replaying, _) => replaying.open(call, name),
+            Side::Replaying(replaying, _) => replaying.open(call, name, &mut self.known),
         }
     }
 

@@ -205,6 +205,18 @@ pub unsafe extern "C" fn ms_rank(rank: c_int, size: c_int, library: *const c_cha
     }
 }
 
+/// At replay: whether the next call in the log is this one.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_next_is(function: c_int) -> c_int {
+    let state = state();
+    let name = usize::try_from(function).ok().and_then(|at| state.names.get(at));
+    let next = match &state.core {
+        Some(Core { side: Side::Replaying(replaying, _), .. }) => replaying.next_name(),
+        _ => None,
+    };
+    c_int::from(next.is_some() && next == name.map(String::as_str))
+}
+
 /// A call begins. Every function below up to [`ms_close`] belongs to it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_open(function: c_int) {
@@ -455,8 +467,8 @@ pub extern "C" fn ms_finish() {
                 );
             }
         }
-        Some(Core { side: Side::Replaying(replaying, _), .. }) => {
-            let (word, text) = match replaying.finish() {
+        Some(Core { side: Side::Replaying(mut replaying, _), mut known, .. }) => {
+            let (word, text) = match replaying.finish(&mut known) {
                 Ok(()) => ("complete", format!("{} calls", replaying.calls())),
                 Err(halt) => {
                     eprintln!("mainstay mpi replay: {halt}");

@@ -82,7 +82,7 @@ impl Recording {
         // SAFETY: the caller's promise.
         let parts = unsafe { call.parts() };
         self.append(Kind::Call, call.function, call.thread, &parts);
-        self.calls += 1;
+        self.calls += u64::from(self.stopped.is_none());
     }
 
     /// Writes that a call was forwarded and not recorded.
@@ -154,7 +154,7 @@ impl Recording {
             self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields]);
             self.run = Some((kind, function, fields.to_vec()));
         }
-        self.calls += 1;
+        self.calls += u64::from(self.stopped.is_none());
     }
 
     fn append(&mut self, kind: Kind, function: u16, thread: u16, parts: &[&[u8]]) {

@@ -126,7 +126,17 @@ impl Replaying {
     ///
     /// # Errors
     /// [`Halt`] when the log has something else.
-    pub fn open(&mut self, call: &mut Call, name: &str) -> Result<(), Halt> {
+    pub fn open(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        definitions: &mut dyn Definitions,
+    ) -> Result<(), Halt> {
+        // Clocks that the program reads no more.
+        while self.next_name().is_some_and(|logged| !logged.starts_with("MPI_") && logged != name) {
+            self.calls += 1;
+            self.advance(definitions);
+        }
         let number = self.calls + 1;
         let Some((record, left)) = &mut self.next else {
             return Err(self.log_ends(name));
@@ -154,6 +164,12 @@ impl Replaying {
         }
         *left -= 1;
         Ok(())
+    }
+
+    /// The name of the call that comes next in the log.
+    #[must_use]
+    pub fn next_name(&self) -> Option<&str> {
+        self.next.as_ref().map(|(record, _)| self.name(record.function))
     }
 
     /// The call is over: looks at what comes next.
@@ -204,7 +220,11 @@ impl Replaying {
     ///
     /// # Errors
     /// [`Halt::LogGoesOn`] when the log has more calls.
-    pub fn finish(&self) -> Result<(), Halt> {
+    pub fn finish(&mut self, definitions: &mut dyn Definitions) -> Result<(), Halt> {
+        while self.next_name().is_some_and(|logged| !logged.starts_with("MPI_")) {
+            self.calls += 1;
+            self.advance(definitions);
+        }
         match &self.next {
             None => Ok(()),
             Some((record, _)) => {

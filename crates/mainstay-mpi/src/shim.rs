@@ -16,6 +16,9 @@ const HAND: &str = include_str!("../shim/shim.c");
 /// The same for the core's functions.
 const CORE: &str = include_str!("../shim/core.h");
 
+/// Clocks of the C library that are recorded too: their names do not begin with `MPI_`.
+const CLOCKS: [&str; 6] = ["clock_gettime", "gettimeofday", "getrusage", "time", "clock", "times"];
+
 /// Kinds of objects: C type, name of the kind in C.
 const KINDS: [(&str, &str); 10] = [
     ("MPI_Comm", "COMM"),
@@ -156,9 +159,15 @@ fn put_names(out: &mut String, prototypes: &[Prototype]) {
     for prototype in prototypes {
         let _ = writeln!(out, "    FN_{},", prototype.name);
     }
+    for name in CLOCKS {
+        let _ = writeln!(out, "    FN_{name},");
+    }
     out.push_str("};\nstatic const char *const names[] = {\n");
     for prototype in prototypes {
         let _ = writeln!(out, "    \"MPI_{}\",", prototype.name);
+    }
+    for name in CLOCKS {
+        let _ = writeln!(out, "    \"{name}\",");
     }
     out.push_str("};\n");
     for prototype in prototypes {
@@ -266,7 +275,7 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
         let _ = writeln!(body, "    {line}");
     };
     put(format!("if (forwarded())\n        return real_{name}({});", header::arguments(&parameters)));
-    put(format!("ms_open(FN_{name});"));
+    put(format!("open_call(FN_{name});"));
     let status = parameters
         .iter()
         .zip(&call.parameters)

@@ -1,0 +1,7 @@
+//! The commands: record a run, replay one of its ranks, say what is in it. They run outside of any MPI program.
+
+pub mod record;
+pub mod replay;
+pub mod run;
+pub mod stat;
+pub mod toolchain;

@@ -1,0 +1,244 @@
+//! `mainstay mpi replay`: starts the program of one rank again, alone, with its calls served from its log.
+
+use super::run::{Run, Start};
+use crate::reader::ReadError;
+use crate::settings;
+use crate::verdict::{self, Left};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+/// What to replay.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The folder of the run.
+    pub folder: PathBuf,
+    /// The rank.
+    pub rank: u32,
+    /// In gdb.
+    pub debugger: bool,
+    /// Number of the call to stop at.
+    pub until: Option<u64>,
+    /// Sends with other data are counted and let pass.
+    pub tolerate_send_diff: bool,
+    /// The executable may be another one than was recorded.
+    pub changed_program: bool,
+    /// Working folder, if not the one it was recorded in.
+    pub working_folder: Option<PathBuf>,
+    /// File for the rank's standard output, if it is not ours.
+    pub output: Option<PathBuf>,
+    /// Where the file for the verdict may be made.
+    pub scratch: PathBuf,
+}
+
+/// How a replay ended.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// How the program, or the debugger, ended.
+    pub status: ExitStatus,
+    /// What the shim said.
+    pub left: Left,
+    /// Calls in the log.
+    pub calls: u64,
+    /// Whether the log says that the process ended by itself.
+    pub ended: bool,
+}
+
+impl Replayed {
+    /// Whether the replay did what the recorded rank did, as far as the log goes.
+    #[must_use]
+    pub fn same(&self) -> bool {
+        match self.left.word.as_str() {
+            "complete" | "log-ends" | "until" => true,
+            // A crash behind the last call of a log that was cut off: the recorded one.
+            "" => self.status.signal().is_some() && self.left.calls == self.calls && !self.ended,
+            _ => false,
+        }
+    }
+
+    /// One line that says it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let text = &self.left.text;
+        match (self.left.word.as_str(), self.status.signal()) {
+            ("complete", _) => format!("complete: {text}"),
+            ("log-ends", _) => format!("as far as the log goes: {text}"),
+            ("until", _) => text.clone(),
+            ("", Some(signal)) => format!(
+                "the program was killed by signal {signal} after call {} of {} in the log{}",
+                self.left.calls,
+                self.calls,
+                if self.same() { ", where the recorded one stopped too" } else { "" }
+            ),
+            ("", None) => format!("the program ended after {} of {} calls", self.left.calls, self.calls),
+            (word, _) => format!("{word}: {text}"),
+        }
+    }
+}
+
+/// Nothing was replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The run cannot be read.
+    #[error("{} is not a recorded run", folder.display())]
+    Run {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It has no log of that rank.
+    #[error("the run has no log of rank {rank}; it has {ranks}")]
+    NoRank {
+        /// The rank.
+        rank: u32,
+        /// Those it has.
+        ranks: String,
+    },
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] ReadError),
+    /// The executable is another one.
+    #[error("{} is not the executable that was recorded (or is gone): bring that one back, or say --changed-program", program.display())]
+    Changed {
+        /// The executable.
+        program: PathBuf,
+    },
+    /// The log is from another kind of machine.
+    #[error("the run was recorded on {recorded}, this is {here}")]
+    Architecture {
+        /// There.
+        recorded: String,
+        /// Here.
+        here: &'static str,
+    },
+    /// Something cannot be started.
+    #[error("{what} cannot be started")]
+    Start {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Replays a rank.
+///
+/// # Errors
+/// [`ReplayError`] when nothing could be started.
+pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
+    let run = Run::open(&options.folder)
+        .map_err(|source| ReplayError::Run { folder: options.folder.clone(), source })?;
+    if !run.ranks.contains(&options.rank) {
+        return Err(ReplayError::NoRank { rank: options.rank, ranks: listed(&run.ranks) });
+    }
+    let start = run.start(options.rank)?;
+    if start.architecture != std::env::consts::ARCH {
+        return Err(ReplayError::Architecture { recorded: start.architecture, here: std::env::consts::ARCH });
+    }
+    let hash = std::fs::read(&start.program).map(|bytes| settings::program_hash(&bytes));
+    if hash.ok().as_ref() != Some(&start.hash) && !options.changed_program {
+        return Err(ReplayError::Changed { program: start.program });
+    }
+
+    let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    let verdict = options.scratch.join("verdict");
+    let mut variables: Vec<(String, String)> = start.environment.clone();
+    let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
+    set("LD_PRELOAD", absolute(run.shim()).display().to_string());
+    set(settings::REPLAY, absolute(run.log(options.rank)).display().to_string());
+    set(settings::VERDICT, verdict.display().to_string());
+    if let Some(until) = options.until {
+        set(settings::UNTIL, until.to_string());
+    }
+    if options.tolerate_send_diff {
+        set(settings::TOLERATE_SEND_DIFF, "1".to_owned());
+    }
+    let mut command = if options.debugger {
+        set(settings::DEBUGGER, "1".to_owned());
+        debugger(options, &start, &variables)
+            .map_err(|source| ReplayError::Start { what: "gdb".to_owned(), source })?
+    } else {
+        let mut command = Command::new(&start.program);
+        if let [name, arguments @ ..] = &start.arguments[..] {
+            command.arg0(name).args(arguments);
+        }
+        command.envs(variables);
+        command
+    };
+    let folder = options.working_folder.clone().unwrap_or(start.folder);
+    command.current_dir(&folder);
+    if let Some(output) = &options.output {
+        let what = output.display().to_string();
+        command.stdout(File::create(output).map_err(|source| ReplayError::Start { what, source })?);
+    }
+    let status = command.status().map_err(|source| ReplayError::Start {
+        what: format!("{} in {}", command.get_program().display(), folder.display()),
+        source,
+    })?;
+    let left = verdict::read(&verdict).unwrap_or_default();
+    let (calls, ended) = length(&run, options.rank)?;
+    Ok(Replayed { status, left, calls, ended })
+}
+
+/// A session of gdb with what is needed to walk through messages.
+fn debugger(options: &Options, start: &Start, variables: &[(String, String)]) -> io::Result<Command> {
+    let mut script = String::from(
+        "set pagination off\nset confirm off\nset startup-with-shell off\nset breakpoint pending on\n\
+         handle SIGPIPE nostop noprint pass\n",
+    );
+    for (name, value) in variables {
+        let _ = writeln!(script, "set environment {name} {value}");
+    }
+    script.push_str(
+        "break mainstay_mpi_stop\ncommands\n  silent\n  printf \"%s\\n\", why\nend\n\
+         define mpi-next\n  set var mainstay_mpi_step = 1\n  continue\nend\n\
+         document mpi-next\nGo on to the end of the next call of MPI.\nend\n\
+         define mpi-continue\n  set var mainstay_mpi_step = 0\n  continue\nend\n\
+         document mpi-continue\nGo on to a crash, a divergence, the call of --until, or the end of the log.\nend\n\
+         echo mainstay: run begins the replay; then mpi-next, mpi-continue, and all that gdb can do\\n\n",
+    );
+    let path = options.scratch.join("gdb-script");
+    std::fs::write(&path, script)?;
+    let mut command = Command::new("gdb");
+    command.arg("-q").arg("-x").arg(path).arg("--args").arg(&start.program);
+    command.args(start.arguments.iter().skip(1));
+    Ok(command)
+}
+
+/// Calls in the log of a rank, and whether the process ended by itself.
+fn length(run: &Run, rank: u32) -> Result<(u64, bool), ReadError> {
+    use crate::format::Kind;
+    let mut reader = run.reader(rank)?;
+    let (mut calls, mut ended) = (0, false);
+    while let Some(record) = reader.next_record() {
+        match record.kind {
+            Kind::Call => calls += 1,
+            Kind::Misses | Kind::Unhandled => {
+                calls += record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+            }
+            Kind::End => ended = true,
+            _ => {}
+        }
+    }
+    Ok((calls, ended))
+}
+
+fn listed(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "none".to_owned(),
+        [first, .., last] if *last as usize - *first as usize + 1 == ranks.len() => {
+            format!("{first} to {last}")
+        }
+        _ => ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Where a run is recorded unless said otherwise.
+#[must_use]
+pub fn default_folder() -> &'static Path {
+    Path::new("mainstay-mpi-run")
+}

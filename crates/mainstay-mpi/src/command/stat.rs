@@ -1,0 +1,127 @@
+//! `mainstay mpi stat`: what a run did, rank by rank, call by call, pair by pair.
+
+use super::run::Run;
+use crate::definition::{Comm, decode_texts};
+use crate::field::{Field, ObjectKind, Role, fields};
+use crate::format::Kind;
+use crate::reader::{ReadError, Record};
+use crate::varint::Bytes;
+use std::collections::BTreeMap;
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RankStat {
+    /// The rank.
+    pub rank: u32,
+    /// Calls, polls that found nothing included.
+    pub calls: u64,
+    /// Polls that found nothing.
+    pub misses: u64,
+    /// Messages sent, and their bytes.
+    pub sent: (u64, u64),
+    /// Bytes that came out of receives and collectives.
+    pub received_bytes: u64,
+    /// Calls by name.
+    pub by_call: BTreeMap<String, u64>,
+    /// Messages and bytes to each rank of the world. Persistent sends are counted in `sent` only.
+    pub to: BTreeMap<i64, (u64, u64)>,
+    /// Calls that replay cannot serve, by name.
+    pub unhandled: BTreeMap<String, u64>,
+    /// Whether the process ended by itself.
+    pub ended: bool,
+    /// Function and number of the call it was in, if it was cut off.
+    pub cut_in: Option<(String, u64)>,
+    /// Why recording stopped early: the system's number of the error.
+    pub stopped: Option<i32>,
+    /// Times that no page was free, and nanoseconds waited; only of a process that ended by itself.
+    pub stalls: (u64, u64),
+    /// Bytes of the log.
+    pub log_bytes: u64,
+}
+
+/// Reads the log of a rank.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
+    let mut reader = run.reader(rank)?;
+    let mut stat = RankStat { rank, ..RankStat::default() };
+    let mut names: Vec<String> = Vec::new();
+    let mut comms: BTreeMap<u64, Comm> = BTreeMap::new();
+    while let Some(record) = reader.next_record() {
+        let name = names.get(usize::from(record.function)).cloned().unwrap_or_default();
+        let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+        match record.kind {
+            Kind::Call => {
+                stat.calls += 1;
+                *stat.by_call.entry(name.clone()).or_default() += 1;
+                stat.take_call(&name, &record, &comms);
+            }
+            Kind::Misses => {
+                stat.calls += count;
+                stat.misses += count;
+                *stat.by_call.entry(name).or_default() += count;
+            }
+            Kind::Unhandled => {
+                stat.calls += count;
+                *stat.by_call.entry(name.clone()).or_default() += count;
+                *stat.unhandled.entry(name).or_default() += count;
+            }
+            Kind::Comm => {
+                if let Some(comm) = Comm::decode(&record.body) {
+                    comms.insert(comm.id, comm);
+                }
+            }
+            Kind::Names => names = decode_texts(&record.body).unwrap_or_default(),
+            Kind::End => {
+                stat.ended = true;
+                let mut bytes = Bytes::new(&record.body);
+                if let (Some(_), Some(awaited), Some(stall)) =
+                    (bytes.unsigned(), bytes.unsigned(), bytes.unsigned())
+                {
+                    stat.stalls = (awaited, stall);
+                }
+            }
+            Kind::Type | Kind::Fortran | Kind::Start | Kind::Pad => {}
+        }
+    }
+    let tail = reader.tail();
+    stat.stopped = tail.stopped.map(|stopped| stopped.0);
+    stat.cut_in = tail
+        .entered
+        .filter(|entered| !stat.ended && entered.1 == stat.calls + 1)
+        .map(|(function, call)| (names.get(usize::from(function)).cloned().unwrap_or_default(), call));
+    stat.log_bytes = std::fs::metadata(run.log(rank)).map_or(0, |about| about.len());
+    Ok(stat)
+}
+
+impl RankStat {
+    fn take_call(&mut self, name: &str, record: &Record, comms: &BTreeMap<u64, Comm>) {
+        let sends = name.contains("send") || name.starts_with("MPI_Send");
+        let (mut data, mut peer, mut comm) = (None, None, None);
+        for field in fields(&record.body) {
+            match field {
+                Field::Data(bytes, _) if name.starts_with("MPI_Start") => {
+                    self.sent = (self.sent.0 + 1, self.sent.1 + bytes);
+                }
+                Field::Data(bytes, _) => data = Some(bytes),
+                // Of a send and receive in one the destination comes first.
+                Field::Input(Role::Peer, rank) => peer = peer.or(Some(rank)),
+                Field::Handle(ObjectKind::Comm, id) => comm = Some(id),
+                Field::Received(bytes) => self.received_bytes += bytes.len() as u64,
+                _ => {}
+            }
+        }
+        let (true, Some(bytes), Some(peer)) = (sends, data, peer) else {
+            return;
+        };
+        // A negative peer is MPI_PROC_NULL: nobody.
+        let Ok(place) = usize::try_from(peer) else {
+            return;
+        };
+        self.sent = (self.sent.0 + 1, self.sent.1 + bytes);
+        let world = comm.and_then(|id| comms.get(&id)).and_then(|comm| comm.peers.get(place));
+        let to = self.to.entry(world.copied().unwrap_or(-1)).or_default();
+        *to = (to.0 + 1, to.1 + bytes);
+    }
+}

@@ -1,0 +1,275 @@
+//! Which MPI is meant, and its shim: compiled by the user's `mpicc` when it is first needed, and kept.
+
+use crate::shim::{self, ShimError};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Implementations with a binary interface of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Open MPI 4 and 5.
+    OpenMpi,
+    /// MPICH and what shares its interface.
+    Mpich,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+        })
+    }
+}
+
+/// There is no shim. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolchainError {
+    /// No compiler of that MPI.
+    #[error(
+        "no compiler wrapper of {family} was found (tried {tried}): install its development package, or name one with --mpicc"
+    )]
+    NoCompiler {
+        /// The MPI.
+        family: String,
+        /// What was tried.
+        tried: String,
+    },
+    /// The compiler said no.
+    #[error("{compiler} failed:\n{stderr}")]
+    Compiler {
+        /// The compiler.
+        compiler: String,
+        /// What it printed, its beginning.
+        stderr: String,
+    },
+    /// The compiler is of another MPI than the program or its launcher.
+    #[error("{compiler} is of {found}, but what is started is of {wanted}: name another with --mpicc")]
+    OtherMpi {
+        /// The compiler.
+        compiler: String,
+        /// Its MPI.
+        found: Family,
+        /// What is started.
+        wanted: Family,
+    },
+    /// The core is missing.
+    #[error("the core of the shim, libmainstay_mpi.a, is not beside the program {}: `cargo build --release -p mainstay-cli` makes it, \
+             MAINSTAY_MPI_CORE names another place", beside.display())]
+    NoCore {
+        /// Where it was looked for.
+        beside: PathBuf,
+    },
+    /// The header of this MPI is not understood.
+    #[error("the shim cannot be made for this mpi.h")]
+    Shim(#[from] ShimError),
+    /// The system refused.
+    #[error("{}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The MPI of a launcher, by what it says about its version; `None` if it does not say.
+#[must_use]
+pub fn family_of_launcher(launcher: &str) -> Option<Family> {
+    let output = Command::new(launcher).arg("--version").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.contains("OpenRTE") || text.contains("Open MPI") || text.contains("PRTE") {
+        Some(Family::OpenMpi)
+    } else if text.contains("HYDRA") || text.contains("MPICH") {
+        Some(Family::Mpich)
+    } else {
+        None
+    }
+}
+
+/// The MPI that a program is linked with, by the names of libraries in its file; `None` if it is none, or linked with none.
+#[must_use]
+pub fn family_of_program(bytes: &[u8]) -> Option<Family> {
+    let names = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+    if !bytes.starts_with(b"\x7fELF") {
+        None
+    } else if names(b"libmpich.so") || names(b"libmpi.so.12") {
+        Some(Family::Mpich)
+    } else if names(b"libmpi.so.") {
+        Some(Family::OpenMpi)
+    } else {
+        None
+    }
+}
+
+/// A shim for that MPI, from the cache or compiled now.
+///
+/// # Errors
+/// [`ToolchainError`]; a half-made shim is not left in the cache.
+pub fn shim(
+    family: Family,
+    launcher: &str,
+    compiler: Option<&str>,
+    cache: &Path,
+) -> Result<PathBuf, ToolchainError> {
+    let compiler = match compiler {
+        Some(compiler) => compiler.to_owned(),
+        None => find_compiler(family, launcher)?,
+    };
+    let io_error = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ToolchainError::Io { path, source }
+    };
+    std::fs::create_dir_all(cache).map_err(io_error(cache))?;
+    let made = tempfile::Builder::new().prefix("making-").tempdir_in(cache).map_err(io_error(cache))?;
+    let header = made.path().join("header.c");
+    std::fs::write(&header, "#include <mpi.h>\n").map_err(io_error(&header))?;
+    compile_into(made.path(), cache, &header, family, &compiler)
+}
+
+fn compile_into(
+    made: &Path,
+    folder: &Path,
+    header: &Path,
+    family: Family,
+    compiler: &str,
+) -> Result<PathBuf, ToolchainError> {
+    let io_error = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ToolchainError::Io { path, source }
+    };
+    let macros = run(Command::new(compiler).args(["-E", "-dM"]).arg(header), compiler)?;
+    let macros = String::from_utf8_lossy(&macros.stdout).into_owned();
+    let found = if macros.contains("#define OPEN_MPI ") { Family::OpenMpi } else { Family::Mpich };
+    if found != family {
+        return Err(ToolchainError::OtherMpi { compiler: compiler.to_owned(), found, wanted: family });
+    }
+    let preprocessed = run(Command::new(compiler).arg("-E").arg(header), compiler)?;
+    let source = shim::source(&String::from_utf8_lossy(&preprocessed.stdout))?;
+    let core = core_library()?;
+    let core_bytes = std::fs::read(&core).map_err(io_error(&core))?;
+
+    let key = xxh3_128(&[source.as_bytes(), macros.as_bytes(), &core_bytes, compiler.as_bytes()].concat());
+    let library = folder.join(format!("mpi-shim-{key:032x}.so"));
+    if library.exists() {
+        return Ok(library);
+    }
+    let source_path = made.join("shim.c");
+    std::fs::write(&source_path, source).map_err(io_error(&source_path))?;
+    let new = made.join("shim.so");
+    // The core's symbols stay inside: of the program's and of MPI's none may be taken by accident.
+    run(
+        Command::new(compiler)
+            .args([
+                "-O1",
+                "-g1",
+                "-fPIC",
+                "-shared",
+                "-fvisibility=hidden",
+                "-Wno-deprecated-declarations",
+                "-o",
+            ])
+            .args([&new, &source_path, &core])
+            .args(["-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-lpthread", "-ldl", "-lm"]),
+        compiler,
+    )?;
+    std::fs::rename(&new, &library).map_err(io_error(&library))?;
+    Ok(library)
+}
+
+fn run(command: &mut Command, compiler: &str) -> Result<Output, ToolchainError> {
+    let failed = |stderr: String| ToolchainError::Compiler { compiler: compiler.to_owned(), stderr };
+    let output = command.stdin(Stdio::null()).output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        Ok(output)
+    } else {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Err(failed(stderr.lines().take(20).collect::<Vec<_>>().join("\n")))
+    }
+}
+
+/// The compiler wrapper that belongs to a launcher: of the same name with `mpicc`, else by its usual names.
+fn find_compiler(family: Family, launcher: &str) -> Result<String, ToolchainError> {
+    let mut tried = Vec::new();
+    for name in ["mpirun", "mpiexec.hydra", "mpiexec", "orterun", "prterun"] {
+        if let Some(at) = launcher.rfind(name) {
+            tried.push(format!("{}mpicc{}", &launcher[..at], &launcher[at + name.len()..]));
+            break;
+        }
+    }
+    tried.push(match family {
+        Family::OpenMpi => "mpicc.openmpi".to_owned(),
+        Family::Mpich => "mpicc.mpich".to_owned(),
+    });
+    tried.push("mpicc".to_owned());
+    let works = |name: &&String| {
+        let shown = Command::new(name).arg("-show").stdin(Stdio::null()).output();
+        shown.is_ok_and(|output| output.status.success())
+    };
+    tried
+        .iter()
+        .find(works)
+        .cloned()
+        .ok_or_else(|| ToolchainError::NoCompiler { family: family.to_string(), tried: tried.join(", ") })
+}
+
+/// The static library with the core: named by the environment, beside this program, or where cargo leaves it.
+fn core_library() -> Result<PathBuf, ToolchainError> {
+    if let Some(named) = std::env::var_os("MAINSTAY_MPI_CORE") {
+        return Ok(named.into());
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let installed = folder.join("libmainstay_mpi.a");
+    if installed.exists() {
+        return Ok(installed);
+    }
+    let mut built: Vec<PathBuf> = [folder.join("deps"), folder.to_owned()]
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("libmainstay_mpi-") && name.ends_with(".a")
+        })
+        .collect();
+    built.sort_by_key(|path| std::fs::metadata(path).and_then(|about| about.modified()).ok());
+    built.pop().ok_or_else(|| ToolchainError::NoCore { beside: program.clone() })
+}
+
+/// Where shims are kept for the user.
+#[must_use]
+pub fn cache_folder() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("XDG_CACHE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("mainstay")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mpi_of_a_program_is_told_by_its_libraries() {
+        assert_eq!(family_of_program(b"\x7fELF..libmpi.so.40\0"), Some(Family::OpenMpi));
+        assert_eq!(family_of_program(b"\x7fELF..libmpich.so.12\0"), Some(Family::Mpich));
+        assert_eq!(family_of_program(b"\x7fELF..libc.so.6\0"), None);
+        assert_eq!(family_of_program(b"#!/bin/sh libmpi.so.40"), None);
+    }
+
+    #[test]
+    fn a_compiler_that_is_not_there_is_said_and_nothing_is_left() {
+        let cache = tempfile::tempdir().expect("a folder");
+        let Err(error) = shim(Family::Mpich, "mpirun", Some("no-such-mpicc"), cache.path()) else {
+            panic!("a shim")
+        };
+        assert!(error.to_string().contains("no-such-mpicc"), "{error}");
+        assert_eq!(std::fs::read_dir(cache.path()).expect("the folder").count(), 0);
+    }
+}

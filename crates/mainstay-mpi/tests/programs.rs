@@ -1,0 +1,318 @@
+//! Unmodified programs under the MPIs that are installed: recorded, then each rank replayed alone with the same output.
+//!
+//! What is not installed is skipped by name: `bash setup.sh` installs it on Debian and Ubuntu.
+
+use mainstay_mpi::command::record::{self, Recorded};
+use mainstay_mpi::command::replay::{self, Replayed};
+use mainstay_mpi::command::run::Run;
+use mainstay_mpi::command::stat::rank_stat;
+use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// Few: both MPIs spin while they wait, and CI has two cores.
+const RANKS: u32 = 3;
+
+/// An MPI, by the names that Debian gives its commands.
+#[derive(Clone, Copy)]
+struct Mpi {
+    name: &'static str,
+    suffix: &'static str,
+    launcher_options: &'static [&'static str],
+}
+
+const MPIS: [Mpi; 2] = [
+    Mpi {
+        name: "Open MPI",
+        suffix: "openmpi",
+        launcher_options: &["--allow-run-as-root", "--oversubscribe"],
+    },
+    Mpi { name: "MPICH", suffix: "mpich", launcher_options: &[] },
+];
+
+fn runs(command: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(command);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Those of the MPIs that are there; the others are skipped by name.
+fn installed(what: &str) -> Vec<Mpi> {
+    let there = |mpi: &Mpi| {
+        let there = runs(&format!("mpicc.{}", mpi.suffix), &["-show"])
+            && runs(&format!("mpirun.{}", mpi.suffix), &["--version"]);
+        if !there {
+            println!("skipped: {what} under {}: it is not installed", mpi.name);
+        }
+        there
+    };
+    MPIS.into_iter().filter(there).collect()
+}
+
+/// A program, the folder of its run, and what its ranks print.
+struct Scene {
+    mpi: Mpi,
+    folder: TempDir,
+    program: Vec<String>,
+}
+
+impl Scene {
+    fn new(mpi: Mpi, program: &[&str]) -> Self {
+        let program = program.iter().map(|&word| word.to_owned()).collect();
+        Self { mpi, folder: tempfile::tempdir().expect("a folder"), program }
+    }
+
+    /// Compiles the kernels with a compiler of this MPI.
+    fn compiled(mpi: Mpi, compiler: &str, source: &str, arguments: &[&str]) -> Self {
+        let mut scene = Self::new(mpi, &[]);
+        let binary = scene.path("kernels");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(source);
+        let compiled = Command::new(format!("{compiler}.{}", mpi.suffix))
+            .args(["-O1", "-g", "-w", "-o"])
+            .arg(&binary)
+            .arg(source)
+            .output()
+            .expect("a compiler");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        scene.program.push(binary.display().to_string());
+        scene.program.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn record(&self) -> Recorded {
+        self.record_into(&self.path("run"), PAGES_DEFAULT, PAGE_BYTES_DEFAULT)
+    }
+
+    fn record_into(&self, run: &Path, pages: u32, page_bytes: u32) -> Recorded {
+        let mut command = vec![format!("mpirun.{}", self.mpi.suffix)];
+        command.extend(self.mpi.launcher_options.iter().map(|&option| option.to_owned()));
+        command.extend(["-np".to_owned(), RANKS.to_string()]);
+        // A file for what each rank prints, and the folder that the program works in.
+        let shell = format!(
+            "cd {}; exec \"$@\" > output-${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}",
+            self.folder.path().display()
+        );
+        command.extend(["sh".to_owned(), "-c".to_owned(), shell, "sh".to_owned()]);
+        command.extend(self.program.iter().cloned());
+        record::record(&record::Options {
+            command,
+            folder: run.to_owned(),
+            compiler: None,
+            cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-shims"),
+            pages,
+            page_bytes,
+        })
+        .expect("a recording")
+    }
+
+    fn replay(&self, rank: u32) -> Replayed {
+        self.replay_with(rank, &replay::Options { folder: self.path("run"), ..replay::Options::default() })
+    }
+
+    fn replay_with(&self, rank: u32, options: &replay::Options) -> Replayed {
+        let scratch = tempfile::tempdir().expect("a folder");
+        replay::replay(&replay::Options {
+            rank,
+            output: Some(self.path(&format!("replayed-{rank}"))),
+            scratch: scratch.path().to_owned(),
+            ..options.clone()
+        })
+        .expect("a replay")
+    }
+
+    fn assert_same_output(&self, rank: u32) {
+        let read =
+            |name: &str| std::fs::read_to_string(self.path(&format!("{name}-{rank}"))).expect("output");
+        assert_eq!(read("replayed"), read("output"), "rank {rank} under {}", self.mpi.name);
+        assert!(!read("output").is_empty(), "rank {rank} printed something");
+    }
+
+    fn assert_every_rank_replays(&self) {
+        let recorded = self.record();
+        assert!(recorded.status.success(), "{}: {}", self.mpi.name, recorded.status);
+        assert_eq!(recorded.run.ranks, (0..RANKS).collect::<Vec<_>>());
+        for rank in 0..RANKS {
+            let stat = rank_stat(&recorded.run, rank).expect("a log");
+            assert!(stat.ended && stat.unhandled.is_empty(), "{stat:?}");
+            let replayed = self.replay(rank);
+            assert_eq!(replayed.left.word, "complete", "rank {rank}: {}", replayed.line());
+            assert_eq!(replayed.left.calls, stat.calls);
+            assert!(replayed.status.success());
+            self.assert_same_output(rank);
+        }
+    }
+}
+
+#[test]
+fn every_rank_of_our_c_kernels_replays_alone() {
+    let kernels = [
+        "ring",
+        "halo",
+        "workers",
+        "pool",
+        "server",
+        "persistent",
+        "derived",
+        "split",
+        "collectives",
+        "probe",
+    ];
+    for mpi in installed("programs in C") {
+        Scene::compiled(mpi, "mpicc", "kernels.c", &kernels).assert_every_rank_replays();
+    }
+}
+
+#[test]
+fn every_rank_of_our_fortran_kernel_replays_alone() {
+    for mpi in installed("programs in Fortran") {
+        if runs(&format!("mpif90.{}", mpi.suffix), &["--version"]) {
+            Scene::compiled(mpi, "mpif90", "kernels.f90", &[]).assert_every_rank_replays();
+        } else {
+            println!("skipped: programs in Fortran under {}: no compiler", mpi.name);
+        }
+    }
+}
+
+#[test]
+fn every_rank_of_an_mpi4py_program_replays_alone() {
+    // Debian's mpi4py is of Open MPI, and of Debian's Python.
+    let python = "/usr/bin/python3";
+    if !runs(python, &["-c", "import mpi4py"]) {
+        println!("skipped: a program in Python: mpi4py is not installed");
+        return;
+    }
+    for mpi in installed("a program in Python").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/kernels.py");
+        Scene::new(mpi, &[python, &script.display().to_string()]).assert_every_rank_replays();
+    }
+}
+
+#[test]
+fn a_rank_that_was_killed_replays_to_the_call_it_was_in() {
+    for mpi in installed("a killed rank") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["killed"]);
+        let recorded = scene.record();
+        assert!(!recorded.status.success());
+        let stat = rank_stat(&recorded.run, 1).expect("a log");
+        assert!(!stat.ended);
+        let replayed = scene.replay(1);
+        // It kills itself between two calls, and so does its replay.
+        assert!(replayed.same(), "{}", replayed.line());
+        assert_eq!(replayed.left.calls, stat.calls);
+        scene.assert_same_output(1);
+        // The others were in the next exchange when the launcher ended them.
+        for rank in [0, 2] {
+            let replayed = scene.replay(rank);
+            assert_eq!(replayed.left.word, "log-ends", "{}", replayed.line());
+            scene.assert_same_output(rank);
+        }
+    }
+}
+
+#[test]
+fn a_crash_on_a_message_from_anywhere_comes_again() {
+    for mpi in installed("a crash") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["crash"]);
+        assert!(!scene.record().status.success());
+        for _ in 0..3 {
+            let replayed = scene.replay(0);
+            assert!(replayed.same(), "{}", replayed.line());
+            assert!(replayed.line().contains("signal 11"), "{}", replayed.line());
+            scene.assert_same_output(0);
+        }
+    }
+}
+
+#[test]
+fn a_send_that_differs_is_reported_with_its_call_or_counted() {
+    for mpi in installed("a send that differs") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["differs"]);
+        assert!(scene.record().status.success());
+        assert_eq!(scene.replay(2).left.word, "complete");
+        std::fs::write(scene.path("other"), "").expect("a file");
+        let replayed = scene.replay(2);
+        assert_eq!(replayed.left.word, "diverged");
+        assert!(!replayed.same());
+        let text = &replayed.left.text;
+        assert!(text.contains("MPI_Sendrecv") && text.contains("4 bytes, CRC"), "{text}");
+        let tolerant = replay::Options {
+            folder: scene.path("run"),
+            tolerate_send_diff: true,
+            ..replay::Options::default()
+        };
+        let replayed = scene.replay_with(2, &tolerant);
+        assert_eq!(replayed.left.word, "complete");
+        assert!(replayed.left.text.contains("3 sends differed"), "{}", replayed.left.text);
+        let until =
+            replay::Options { folder: scene.path("run"), until: Some(4), ..replay::Options::default() };
+        std::fs::remove_file(scene.path("other")).expect("the file");
+        let replayed = scene.replay_with(2, &until);
+        assert_eq!((replayed.left.word.as_str(), replayed.left.calls), ("until", 4));
+    }
+}
+
+#[test]
+fn a_call_that_is_not_recorded_is_forwarded_and_named() {
+    for mpi in installed("one-sided communication") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["ring:3", "window"]);
+        let recorded = scene.record();
+        assert!(recorded.status.success(), "the program does not notice");
+        let stat = rank_stat(&recorded.run, 0).expect("a log");
+        assert_eq!(stat.unhandled["MPI_Win_fence"], 4);
+        let replayed = scene.replay(0);
+        assert_eq!(replayed.left.word, "unsupported");
+        assert!(replayed.left.text.contains("MPI_Win_create"), "{}", replayed.left.text);
+    }
+}
+
+/// A file system of its own, gone with the value.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(folder: &Path, bytes: u64) -> Option<Self> {
+        std::fs::create_dir(folder).expect("a folder");
+        let size = format!("size={bytes}");
+        let folder = folder.display().to_string();
+        runs("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &folder]).then(|| Self(folder.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        assert!(runs("umount", &[&self.0.display().to_string()]), "the disk of the test is unmounted");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_log_and_not_the_program() {
+    for mpi in installed("a full disk") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["halo:400"]);
+        let shim_bytes = {
+            let recorded = scene.record();
+            assert!(recorded.status.success());
+            std::fs::metadata(recorded.run.shim()).expect("the shim").len()
+        };
+        let disk = scene.path("disk");
+        let Some(_disk) = SmallDisk::mount(&disk, shim_bytes + (3 << 20)) else {
+            println!("skipped: a full disk under an MPI program: needs root to mount");
+            return;
+        };
+        let run = disk.join("run");
+        let recorded = scene.record_into(&run, 2, 64 << 10);
+        assert!(recorded.status.success(), "the program does not notice");
+        let stats: Vec<_> = (0..RANKS).map(|rank| rank_stat(&recorded.run, rank).expect("a log")).collect();
+        assert!(stats.iter().any(|stat| stat.stopped == Some(libc::ENOSPC)), "{stats:?}");
+        for stat in stats.iter().filter(|stat| stat.stopped.is_some()) {
+            let options = replay::Options { folder: run.clone(), ..replay::Options::default() };
+            let replayed = scene.replay_with(stat.rank, &options);
+            assert_eq!(replayed.left.word, "log-ends", "{}", replayed.line());
+            assert_eq!(replayed.left.calls, stat.calls, "to the last call in the log");
+        }
+        assert_eq!(Run::open(&run).expect("the run").ranks.len(), stats.len());
+    }
+}
