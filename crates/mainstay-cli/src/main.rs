@@ -12,6 +12,7 @@ mod outputs;
 mod replay;
 mod serve;
 mod sim;
+mod snapshot;
 mod status;
 mod upgrade;
 mod verdict;
@@ -47,6 +48,14 @@ enum Command {
     Replay(replay::Replay),
     /// Compare two versions of a service over recent traffic.
     Upgrade(upgrade::Upgrade),
+    /// Copy a running cluster, all nodes at one consistent line, without stopping it.
+    #[command(after_help = "Examples:
+  mainstay snapshot monday --node http://10.0.0.1:7070 http://10.0.0.2:7070 http://10.0.0.3:7070
+  mainstay snapshot verify monday
+  mainstay restore monday --node 1 --to shop-1.mainstay      and so on for every node")]
+    Snapshot(snapshot::Snapshot),
+    /// Make a node's directory from a snapshot: the whole cluster goes back to it, or nobody.
+    Restore(snapshot::restore::Restore),
     /// Make the certificates by which the nodes of a cluster know each other.
     #[command(subcommand)]
     Cert(cert::Cert),
@@ -80,6 +89,8 @@ fn main() -> ExitCode {
         Command::Status(options) => status::run(&options),
         Command::Replay(options) => return replay::run(options),
         Command::Upgrade(options) => upgrade::run(&options),
+        Command::Snapshot(options) => snapshot::run(&options),
+        Command::Restore(options) => snapshot::restore::run(&options),
         Command::Cert(command) => cert::run(&command),
         Command::Mpi(command) => mpi::run(command),
         Command::Bench(bench) => bench::run(bench),

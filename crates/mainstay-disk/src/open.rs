@@ -248,7 +248,11 @@ fn refuse_foreign_files(directory: &Path) -> Result<(), OpenDiskError> {
     }
 }
 
-fn draw_store_id() -> io::Result<StoreId> {
+/// The identity of a directory that is about to be made, drawn at random.
+///
+/// # Errors
+/// The operating system gave no randomness.
+pub fn draw_store_id() -> io::Result<StoreId> {
     let mut bytes = [0; 16];
     // SAFETY: the buffer is as long as said.
     let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };

@@ -1,0 +1,105 @@
+//! A snapshot of nodes that are loaded and killed, restored into new directories: what the line holds is there once.
+
+use crate::harness::{Folder, PATIENCE, run};
+use crate::nodes::{Nodes, Running, ask};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Kills while snapshots are tried.
+const KILLS: usize = 4;
+
+/// Requests that are answered before a snapshot is asked for.
+const BEFORE: u64 = 40;
+
+fn body(number: u64) -> String {
+    format!(r#"{{"client":0,"number":{number},"account":"account-0","amount":1}}"#)
+}
+
+/// Asks until there is an answer.
+fn answer(port: u16, number: u64) -> String {
+    let began = Instant::now();
+    loop {
+        assert!(began.elapsed() < PATIENCE, "request {number} is not answered");
+        if let Some((200, said)) = ask(port, "POST", "/call", &format!("call-{number}"), &body(number)) {
+            return said;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn snapshot_during_kills_and_go_back(policy: &str) {
+    let how = Running { policy, trust_transport: false };
+    let mut nodes = Nodes::start(&how);
+    let port = nodes.http[0];
+    let before: Vec<String> = (0..BEFORE).map(|number| answer(port, number)).collect();
+    let (asked, over) = (AtomicU64::new(BEFORE), AtomicBool::new(false));
+    let urls: Vec<String> = nodes.http.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
+    let taken_into = Folder::new();
+    let taken = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                answer(port, asked.fetch_add(1, Ordering::Relaxed));
+            }
+        });
+        let snapshot = scope.spawn(|| {
+            let mut arguments = vec!["snapshot", "line", "--json", "--node"];
+            arguments.extend(urls.iter().map(String::as_str));
+            run(&taken_into, &arguments)
+        });
+        for kill in 0..KILLS {
+            nodes.kill_and_start(1 + kill % 2);
+            nodes.wait_until_ready(1 + kill % 2);
+        }
+        let taken = snapshot.join().expect("it does not panic");
+        over.store(true, Ordering::Relaxed);
+        taken
+    });
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    let manifest = taken.json();
+    let asked = asked.load(Ordering::Relaxed);
+    drop(nodes);
+
+    let verified = run(&taken_into, &["snapshot", "verify", "line"]);
+    assert_eq!(verified.code, 0, "{}", verified.err);
+    assert!(verified.out.contains("3 nodes, one consistent line"), "{}", verified.out);
+
+    let folder = Folder::new();
+    let line = taken_into.path("line");
+    let line = line.to_str().expect("a path of this test is text");
+    for node in ["1", "2", "3"] {
+        let to = format!("n{node}.mainstay");
+        let restored = run(&folder, &["restore", line, "--node", node, "--to", &to]);
+        assert_eq!(restored.code, 0, "{}", restored.err);
+        let again = run(&folder, &["restore", line, "--node", node, "--to", &to]);
+        assert_eq!(again.code, 2, "a directory that is not empty is refused: {}", again.err);
+    }
+    let nodes = Nodes::start_in(folder, &how);
+    let deliveries = |node: usize| manifest["nodes"][node]["deliveries"].as_u64().expect("a number");
+    for node in 0..3 {
+        let (_, status) = ask(nodes.http[node], "GET", "/health", "", "").expect("it is ready");
+        let now = serde_json::from_str::<serde_json::Value>(&status).expect("JSON");
+        assert!(now["deliveries"].as_u64() >= Some(deliveries(node)), "{status}");
+    }
+    // Everybody asks again: what the line holds is answered as before, and everything is there once.
+    let again: Vec<String> = (0..asked).map(|number| answer(nodes.http[0], number)).collect();
+    assert_eq!(again[..before.len()], before);
+    assert_eq!((0..3).map(|node| nodes.folds(node)).collect::<Vec<_>>(), [2 * asked, asked, asked]);
+
+    let part = taken_into.path("line").join("node-2");
+    let mut bytes = std::fs::read(&part).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x20;
+    std::fs::write(&part, bytes).expect("it can be written");
+    let damaged = run(&taken_into, &["snapshot", "verify", "line"]);
+    assert_eq!(damaged.code, 1, "{} {}", damaged.out, damaged.err);
+}
+
+#[test]
+fn a_line_taken_during_kills_is_restored_under_hybrid() {
+    snapshot_during_kills_and_go_back("hybrid");
+}
+
+#[test]
+fn a_line_taken_during_kills_is_restored_under_optimistic() {
+    snapshot_during_kills_and_go_back("optimistic");
+}
