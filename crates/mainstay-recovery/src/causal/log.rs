@@ -65,6 +65,8 @@ pub(super) struct Log {
     gone_settled: usize,
     recoverable: DeliveryIndex,
     own_stable: DeliveryIndex,
+    /// Where the own delivery stands that each of the two prefixes ends before, 0 until it is looked up: nearly every change asks again.
+    own_awaited: [u64; 2],
     own_last: DeliveryIndex,
     bytes: BTreeMap<NodeId, u64>,
     foreign_bytes: u64,
@@ -82,6 +84,7 @@ impl Log {
             gone_settled: 0,
             recoverable: DeliveryIndex(0),
             own_stable: DeliveryIndex(0),
+            own_awaited: [0; 2],
             own_last: DeliveryIndex(0),
             bytes: BTreeMap::new(),
             foreign_bytes: 0,
@@ -261,6 +264,12 @@ impl Log {
         if upto <= after {
             return;
         }
+        if after.next() == upto {
+            if let Some(position) = self.position(owner, upto) {
+                self.make_stable(position);
+            }
+            return;
+        }
         let told: Vec<u64> = self.at.range(owner, after.next()..=upto).map(|(_, at)| at).collect();
         for position in told {
             self.make_stable(position);
@@ -294,6 +303,9 @@ impl Log {
         last: DeliveryIndex,
         which: impl Fn(&Entry) -> bool,
     ) {
+        if owner == self.me {
+            self.own_awaited = [0; 2];
+        }
         let found: Vec<(DeliveryIndex, u64)> = self.at.range(owner, first..=last).collect();
         for (delivery, position) in found {
             let settled = self.index_behind(position) <= self.settled;
@@ -326,21 +338,21 @@ impl Log {
         }
         while self.own_stable < self.own_last {
             let next = self.own_stable.next();
-            if let Some(position) = self.position(self.me, next)
+            if let Some(position) = self.own_awaited(STABLE, next)
                 && !self.entry_mut(position).stable
             {
                 break;
             }
-            self.own_stable = next;
+            (self.own_stable, self.own_awaited[STABLE]) = (next, 0);
         }
         while self.recoverable < self.own_last {
             let next = self.recoverable.next();
             // What is gone is in a checkpoint, with everything it depends on.
-            if self.position(self.me, next).is_some_and(|position| self.index_behind(position) > self.settled)
-            {
+            let awaited = self.own_awaited(RECOVERABLE, next);
+            if awaited.is_some_and(|position| self.index_behind(position) > self.settled) {
                 break;
             }
-            self.recoverable = next;
+            (self.recoverable, self.own_awaited[RECOVERABLE]) = (next, 0);
         }
         if self.gone_settled > LEFTOVERS_MAX && self.gone_settled * 2 > self.entries.len() {
             // Only what is settled is counted.
@@ -353,6 +365,14 @@ impl Log {
             self.settled -= self.gone_settled;
             self.gone_settled = 0;
         }
+    }
+
+    /// Position of the own delivery `next`, which the prefix `which` ends before.
+    fn own_awaited(&mut self, which: usize, next: DeliveryIndex) -> Option<u64> {
+        if self.own_awaited[which] == 0 {
+            self.own_awaited[which] = self.position(self.me, next)?;
+        }
+        Some(self.own_awaited[which])
     }
 
     /// The last own delivery before any that stands at `position` or behind it.
@@ -369,6 +389,10 @@ impl Log {
         self.at.range(self.me, DeliveryIndex(0)..=index).map(|(_, position)| position).max()
     }
 }
+
+/// The prefixes of [`Log::own_awaited`].
+const STABLE: usize = 0;
+const RECOVERABLE: usize = 1;
 
 fn footprint(what: &What) -> u64 {
     match what {
