@@ -1,6 +1,6 @@
 //! A call over three processes with a journal each, at level disk, beside the same call unlogged and three bare syncs at once.
 
-use super::cluster::{Cluster, What};
+use super::cluster::{Cluster, What, segment_pages};
 use super::pattern::Pattern;
 use super::sync_trio::SyncTrio;
 use super::usage::Usage;
@@ -47,7 +47,14 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let mut measured = Vec::new();
     for policy in POLICIES {
         let what = What::Recoverable { policy, level: Level::Disk };
-        let cluster = Cluster::start(setting.given, setting.directory, &what, Pattern::Ring, NODES)?;
+        let cluster = Cluster::start(
+            setting.given,
+            setting.directory,
+            &what,
+            Pattern::Ring,
+            NODES,
+            segment_pages(setting),
+        )?;
         let usage = Usage::new(cluster.processes(), setting.directory);
         let (latency_us, round_us) = (Samples::default(), Samples::default());
         measured.push(Measured { what, cluster, usage, latency_us, round_us });

@@ -1,11 +1,12 @@
 //! The processes of one arm, started from this same program, and killed with whoever holds them.
 
-use super::LoggingError;
 use super::bare::Neighbours;
 use super::client::{Answer, Client};
 use super::handler::{Lap, Load};
 use super::node::{Arguments, Listens, Recoverable};
 use super::pattern::{Pattern, Place};
+use super::{LoggingError, Setting};
+use mainstay_journal::geometry::Geometry;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
@@ -97,13 +98,14 @@ impl Drop for NodeProcess {
 }
 
 impl Cluster {
-    /// Starts `count` nodes below `directory`, and waits until all take requests.
+    /// Starts `count` nodes below `directory`, and waits until all take requests; `segment_pages` as [`segment_pages`] says.
     pub(super) fn start(
         program: &Path,
         directory: &Path,
         what: &What,
         pattern: Pattern,
         count: usize,
+        segment_pages: u32,
     ) -> Result<Self, LoggingError> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +121,7 @@ impl Cluster {
                     peers: peers.clone(),
                     policy: policy.to_string(),
                     level: *level,
+                    segment_pages,
                 }),
             };
             NodeProcess::spawn(program.to_owned(), arguments)
@@ -348,6 +351,12 @@ impl NodeProcess {
         let line = serde_json::to_string(command).expect("numbers and addresses are JSON");
         writeln!(self.commands, "{line}")
     }
+}
+
+/// Pages in a segment of each node's journal. A node that starts writes two segments in full, and the short form starts some 170 nodes, which
+/// write little; in the long form larger ones keep the preparation of the next out of most laps.
+pub(super) fn segment_pages(setting: &Setting<'_>) -> u32 {
+    setting.choose(4, Geometry::default().segment_pages)
 }
 
 /// Addresses for the nodes of one cluster to listen on. Each cluster has a loopback address of its own, other than the one that

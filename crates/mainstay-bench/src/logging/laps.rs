@@ -1,7 +1,7 @@
 //! Operations of one pattern of messages, lap by lap, all arms in turn: latency, run time, and what each operation costs, by
 //! policy.
 
-use super::cluster::{Cluster, Counters, SENDER_LOG_BYTES, What};
+use super::cluster::{Cluster, Counters, SENDER_LOG_BYTES, What, segment_pages};
 use super::handler::{Lap, Load};
 use super::pattern::{CONFIRMED_TOGETHER, Pattern};
 use super::usage::Usage;
@@ -196,13 +196,14 @@ pub(super) fn measure(shape: &Shape, setting: &Setting<'_>, report: &mut Report)
         rows: Vec::new(),
     };
     // All at once: a start mostly waits for the disk.
-    let (program, directory) = (setting.given, setting.directory);
+    let (program, directory, pages) = (setting.given, setting.directory, segment_pages(setting));
     let mut started = std::thread::scope(|scope| {
         let starting: Vec<_> = whats(shape)
             .into_iter()
             .map(|what| {
                 scope.spawn(move || {
-                    let cluster = Cluster::start(program, directory, &what, shape.pattern, shape.nodes)?;
+                    let cluster =
+                        Cluster::start(program, directory, &what, shape.pattern, shape.nodes, pages)?;
                     Ok::<_, LoggingError>((what, cluster))
                 })
             })

@@ -31,9 +31,6 @@ const INGRESS_THREADS: usize = 1;
 /// How long the benchmark may be busy elsewhere between two requests.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
 
-/// Pages of 4 MiB in a segment: each is written in full when a node starts, and there are some 170 nodes.
-const SEGMENT_PAGES: u32 = 4;
-
 /// No checkpoint is taken but the ones that are asked for between two measurements.
 const CHECKPOINT_LOG_BYTES: u64 = u64::MAX;
 
@@ -66,6 +63,8 @@ pub(crate) struct Recoverable {
     pub(super) policy: String,
     /// The level of all of them.
     pub(super) level: Level,
+    /// Pages of 4 MiB in a segment of its journal.
+    pub(super) segment_pages: u32,
 }
 
 /// Where it takes requests, said by a node on its first line.
@@ -190,7 +189,7 @@ impl Recoverable {
             directory: self.directory.clone(),
             disk: Options {
                 journal: OpenOptions {
-                    geometry: Geometry { segment_pages: SEGMENT_PAGES, ..Geometry::default() },
+                    geometry: Geometry { segment_pages: self.segment_pages, ..Geometry::default() },
                     ..OpenOptions::default()
                 },
                 backend: Backend::Auto,

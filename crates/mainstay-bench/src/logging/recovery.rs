@@ -1,7 +1,7 @@
 //! How long a node is away after kill -9, by how many messages it has to make up for, and what is held in memory and on disk for
 //! that meanwhile.
 
-use super::cluster::{Cluster, SENDER_LOG_BYTES, What};
+use super::cluster::{Cluster, SENDER_LOG_BYTES, What, segment_pages};
 use super::handler::Load;
 use super::pattern::Pattern;
 use super::usage::anonymous_bytes;
@@ -18,6 +18,9 @@ const MESSAGE_BYTES: u32 = 100;
 
 /// Messages under way while the log grows.
 const WINDOW: u32 = 64;
+
+/// A start varies by a tenth; so many pairs resolve a mean of a few per cent.
+const ROUNDS: usize = 2 * PAIRS_MIN;
 
 /// Rounds of the short form where no ratio is promised.
 const QUICK_ROUNDS: usize = 5;
@@ -97,7 +100,7 @@ fn at(
         .into_iter()
         .map(|policy| Measured::fill(policy, messages, setting))
         .collect::<Result<Vec<_>, _>>()?;
-    for round in 0..=PAIRS_MIN {
+    for round in 0..ROUNDS {
         let mut order: Vec<_> = all.iter_mut().collect();
         if round % 2 == 1 {
             order.reverse();
@@ -152,7 +155,14 @@ const LEVEL: Level = Level::Process;
 impl Measured {
     fn fill(policy: Policy, messages: u32, setting: &Setting<'_>) -> Result<Self, LoggingError> {
         let what = What::Recoverable { policy, level: LEVEL };
-        let mut cluster = Cluster::start(setting.given, setting.directory, &what, Pattern::Ring, 2)?;
+        let mut cluster = Cluster::start(
+            setting.given,
+            setting.directory,
+            &what,
+            Pattern::Ring,
+            2,
+            segment_pages(setting),
+        )?;
         cluster.run(&Load { messages, window: WINDOW.min(messages), bytes: MESSAGE_BYTES })?;
         let counters = cluster.counters()?;
         let counted = |name: &str| counters.get(name).copied().unwrap_or(0.0);
