@@ -23,15 +23,12 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 // For a debugger: break here; set mainstay_mpi_step to stop at the beginning of every call.
 EXPORTED int mainstay_mpi_step;
 EXPORTED const char *volatile mainstay_mpi_why;
-EXPORTED __attribute__((noinline)) void mainstay_mpi_stop(const char *why)
-{
-    mainstay_mpi_why = why;
-    __asm__ volatile("" ::: "memory");
-}
+EXPORTED __attribute__((noinline)) void mainstay_mpi_stop(void) { __asm__ volatile("" ::: "memory"); }
 
 static void stop(const char *why)
 {
-    mainstay_mpi_stop(why);
+    mainstay_mpi_why = why;
+    mainstay_mpi_stop();
     if (getenv("MAINSTAY_MPI_DEBUGGER"))
         return;
     void *frames[64];
@@ -79,11 +76,12 @@ static int forwarded(void)
 static int live(void) { return mode != MODE_REPLAY; }
 
 // Between these two the core may read clocks of its own.
-static __thread int in_call;
+static __thread int in_call, current;
 
 static void open_call(int function)
 {
     in_call = 1;
+    current = function;
     ms_open(function);
 }
 
@@ -93,8 +91,10 @@ static void close_call(void)
     if (mode != MODE_OFF)
         mode = next;
     in_call = 0;
-    if (__builtin_expect(mainstay_mpi_step, 0))
-        mainstay_mpi_stop("a call is over");
+    if (__builtin_expect(mainstay_mpi_step, 0)) {
+        mainstay_mpi_why = names[current];
+        mainstay_mpi_stop();
+    }
 }
 
 // ---- communicators

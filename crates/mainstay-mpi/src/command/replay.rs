@@ -194,10 +194,10 @@ fn debugger(options: &Options, start: &Start, variables: &[(String, String)]) ->
         let _ = writeln!(script, "set environment {name} {value}");
     }
     script.push_str(
-        "break mainstay_mpi_stop\ncommands\n  silent\n  printf \"%s\\n\", why\nend\n\
-         define mpi-next\n  set var mainstay_mpi_step = 1\n  continue\nend\n\
+        "break mainstay_mpi_stop\ncommands\n  silent\n  printf \"%s\\n\", *(char **)&mainstay_mpi_why\nend\n\
+         define mpi-next\n  set var *(int *)&mainstay_mpi_step = 1\n  continue\nend\n\
          document mpi-next\nGo on to the end of the next call of MPI.\nend\n\
-         define mpi-continue\n  set var mainstay_mpi_step = 0\n  continue\nend\n\
+         define mpi-continue\n  set var *(int *)&mainstay_mpi_step = 0\n  continue\nend\n\
          document mpi-continue\nGo on to a crash, a divergence, the call of --until, or the end of the log.\nend\n\
          echo mainstay: run begins the replay; then mpi-next, mpi-continue, and all that gdb can do\\n\n",
     );
