@@ -1,7 +1,7 @@
 //! The channel: all links of a node.
 
 use crate::frame::{Frame, Message};
-use crate::hello::{Declared, Hello, Identity, Orphan, add_end};
+use crate::hello::{Declared, Hello, Identity, Orphan};
 use crate::limits::Limits;
 use crate::link::{Link, Stage};
 use crate::refusal::Refusal;
@@ -35,10 +35,13 @@ pub struct Channel {
     pub(crate) ends: Vec<(Incarnation, DeliveryIndex)>,
     /// The highest snapshot that this node took part in.
     pub(crate) snapshot: SnapshotId,
-    recovering: bool,
+    pub(crate) recovering: bool,
     /// It asks in every greeting for what its peers retain.
-    collecting: bool,
-    orphans_roll_back: bool,
+    pub(crate) collecting: bool,
+    /// Its life began with a crash.
+    pub(crate) crashed: bool,
+    pub(crate) settles: bool,
+    pub(crate) orphans_roll_back: bool,
     attached: Vec<u8>,
     pub(crate) spilling: Spilling,
 }
@@ -119,6 +122,8 @@ impl Channel {
             snapshot: SnapshotId::NONE,
             recovering: true,
             collecting: false,
+            crashed: false,
+            settles: false,
             orphans_roll_back: false,
             attached: Vec::new(),
             spilling: Spilling::default(),
@@ -310,6 +315,8 @@ impl Channel {
             received: greeting.received,
             covered: greeting.covered,
             collecting: greeting.collecting,
+            rejoins: self.crashed && !self.link(peer).rejoined,
+            settles: self.settles,
             window_messages_max: self.limits.window_messages_max,
             window_bytes_max: self.limits.window_bytes_max,
             message_bytes_max: self.limits.message_bytes_max,
@@ -333,6 +340,7 @@ impl Channel {
         let (limits, may_be_ahead) = (self.limits, self.recovering || self.orphans_roll_back);
         let peer_orphan = Orphan::of(theirs.seen, &self.ends);
         let orphan = Orphan::of(self.link(peer).seen, &theirs.ends);
+        self.note_told(peer, theirs);
         if !self.orphans_roll_back {
             // The numbers of messages do not show it: a new life may have given them again.
             peer_orphan.map_or(Ok(()), |lost| Err(lost.refuse_peer(peer)))?;
@@ -468,7 +476,10 @@ impl Channel {
     pub fn peer_recovered(&mut self, peer: NodeId) -> Result<(), Refusal> {
         let receiving = &mut self.link_mut(peer).session("Recovered")?.receiving;
         match receiving.peer_recovered() {
-            true => Ok(()),
+            true => {
+                self.link_mut(peer).rejoined = true;
+                Ok(())
+            }
             false => {
                 Err(Refusal::OutOfTurn { node: peer, what: "Recovered", when: "without having recovered" })
             }
@@ -502,32 +513,6 @@ impl Channel {
         Frame::Recovered
     }
 
-    /// This life has emitted again everything that its recovered history holds, and goes on; [`Self::ended`] comes before. Returns the
-    /// peers that hold, or depend on, more of it than that: their sessions are ended, and what they hold is lost here.
-    #[must_use = "a peer that is ahead is an orphan and must be told"]
-    pub fn recovered(&mut self) -> Vec<Refusal> {
-        (self.recovering, self.collecting) = (false, false);
-        let mut ahead = Vec::new();
-        for link in &mut self.links {
-            link.log.recovered();
-            if self.orphans_roll_back {
-                continue;
-            }
-            let Stage::Open(Session { sending, seen, .. }) = &link.stage else { continue };
-            let lost = Orphan::of(*seen, &self.ends).map(|lost| lost.refuse_peer(link.peer));
-            if let Some(refusal) = lost.or_else(|| link.check_not_ahead(sending.received()).err()) {
-                link.stage = Stage::Apart;
-                ahead.push(refusal);
-            }
-        }
-        ahead
-    }
-
-    /// A life of this node ended, and deliveries up to `last` were recovered of it: every peer is told in every greeting.
-    pub fn ended(&mut self, incarnation: Incarnation, last: DeliveryIndex) {
-        add_end(&mut self.ends, incarnation, last);
-    }
-
     /// What the link to `peer` has done in this life.
     #[must_use]
     pub fn stats(&self, peer: NodeId) -> Stats {
@@ -544,7 +529,7 @@ impl Channel {
     }
 
     #[inline]
-    fn link(&self, peer: NodeId) -> &Link {
+    pub(crate) fn link(&self, peer: NodeId) -> &Link {
         &self.links[self.expect(peer)]
     }
 

@@ -5,7 +5,7 @@
 use crate::hello::Hello;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::{Place, Point};
-use mainstay_types::id::Ssn;
+use mainstay_types::id::{Incarnation, NodeId, Ssn};
 use mainstay_types::snapshot::SnapshotId;
 
 /// Bytes of the length in front of a frame in a stream.
@@ -37,6 +37,14 @@ pub enum Frame<'a> {
     Collected,
     /// The sender of this frame, which was recovering when it greeted, is recovered: whatever its history sent, it has sent again.
     Recovered,
+    /// The lives that the one who speaks has sessions with, its own among them: none of them depends on what it lost, and it depends on
+    /// nothing that they lost. Said to who asks, and by who asks.
+    Agreed {
+        /// The other is to answer with its own.
+        asks: bool,
+        /// Nodes, ascending, each with its life.
+        lives: Vec<(NodeId, Incarnation)>,
+    },
     /// Retained messages of the other fill much memory: it should make a checkpoint, or its journal durable.
     Pinned {
         /// How much is retained, in bytes.
@@ -164,6 +172,15 @@ impl<'a> Frame<'a> {
                 out.push(KIND_MARKER);
                 snapshot.put(out);
             }
+            Self::Agreed { asks, lives } => {
+                out.extend_from_slice(&[KIND_AGREED, u8::from(*asks)]);
+                let count = u32::try_from(lives.len()).expect("a cluster has fewer than 2^32 nodes");
+                out.extend_from_slice(&count.to_le_bytes());
+                for (node, life) in lives {
+                    out.extend_from_slice(&node.0.to_le_bytes());
+                    out.extend_from_slice(&life.0.to_le_bytes());
+                }
+            }
             Self::Refused { code, text } => {
                 assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
                 out.extend_from_slice(&[KIND_REFUSED, *code]);
@@ -208,6 +225,18 @@ impl<'a> Frame<'a> {
             KIND_RECOVERED => Self::Recovered,
             KIND_PINNED => Self::Pinned { bytes: reader.u64()? },
             KIND_MARKER => Self::Marker { snapshot: SnapshotId::take(&mut reader)? },
+            KIND_AGREED => {
+                let asks = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    flag => return Err(FrameError::Flag { flag }),
+                };
+                let mut lives = Vec::new();
+                for _ in 0..reader.u32()? {
+                    lives.push((NodeId(reader.u32()?), Incarnation(reader.u64()?)));
+                }
+                Self::Agreed { asks, lives }
+            }
             kind => return Err(FrameError::Kind { kind }),
         };
         match reader.rest().len() {
@@ -229,6 +258,7 @@ impl<'a> Frame<'a> {
             Self::Recovered => "Recovered",
             Self::Pinned { .. } => "Pinned",
             Self::Marker { .. } => "Marker",
+            Self::Agreed { .. } => "Agreed",
             Self::Refused { .. } => "Refused",
         }
     }
@@ -317,3 +347,4 @@ const KIND_PINNED: u8 = 7;
 const KIND_REFUSED: u8 = 8;
 const KIND_RECOVERED: u8 = 9;
 const KIND_MARKER: u8 = 10;
+const KIND_AGREED: u8 = 11;

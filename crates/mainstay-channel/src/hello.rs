@@ -17,6 +17,10 @@ pub const ENDS_MAX: usize = 256;
 /// No link comes near it in a thousand years; a peer that names a higher number lies.
 const SSN_MAX: u64 = 1 << 62;
 
+const COLLECTING: u8 = 1;
+const REJOINS: u8 = 2;
+const SETTLES: u8 = 4;
+
 const MAGIC: [u8; 4] = *b"MNST";
 
 /// Who a node is.
@@ -56,6 +60,10 @@ pub struct Hello {
     pub covered: Ssn,
     /// It recovers, and asks for every retained message above `received`, whatever the window. Said in every session of a recovery.
     pub collecting: bool,
+    /// Its life began with a crash, and it has not yet heard in it that the other is recovered: what it kept in memory for the other is lost.
+    pub rejoins: bool,
+    /// It recovered, and waits for all nodes to agree on a line, because more is lost than a policy survives.
+    pub settles: bool,
     /// Most messages it takes before it has delivered them.
     pub window_messages_max: u32,
     /// Most bytes of bodies among them.
@@ -83,7 +91,8 @@ impl Hello {
         out.extend_from_slice(&[self.declared.policy, self.declared.failures_max]);
         out.extend_from_slice(&self.received.0.to_le_bytes());
         out.extend_from_slice(&self.covered.0.to_le_bytes());
-        out.push(u8::from(self.collecting));
+        let flags = [(self.collecting, COLLECTING), (self.rejoins, REJOINS), (self.settles, SETTLES)];
+        out.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
         out.extend_from_slice(&self.window_messages_max.to_le_bytes());
         out.extend_from_slice(&self.window_bytes_max.to_le_bytes());
         out.extend_from_slice(&self.message_bytes_max.to_le_bytes());
@@ -104,17 +113,20 @@ impl Hello {
         let node = NodeId(from.u32()?);
         let store = StoreId(take_id(from)?);
         let identity = Identity { cluster, node, store, incarnation: Incarnation(from.u64()?) };
+        let (to, declared) = (NodeId(from.u32()?), Declared { policy: from.u8()?, failures_max: from.u8()? });
+        let (received, covered, flags) = (Ssn(from.u64()?), Ssn(from.u64()?), from.u8()?);
+        if flags & !(COLLECTING | REJOINS | SETTLES) != 0 {
+            return Err(FrameError::Flag { flag: flags });
+        }
         let hello = Self {
             identity,
-            to: NodeId(from.u32()?),
-            declared: Declared { policy: from.u8()?, failures_max: from.u8()? },
-            received: Ssn(from.u64()?),
-            covered: Ssn(from.u64()?),
-            collecting: match from.u8()? {
-                0 => false,
-                1 => true,
-                flag => return Err(FrameError::Flag { flag }),
-            },
+            to,
+            declared,
+            received,
+            covered,
+            collecting: flags & COLLECTING != 0,
+            rejoins: flags & REJOINS != 0,
+            settles: flags & SETTLES != 0,
             window_messages_max: from.u32()?,
             window_bytes_max: from.u64()?,
             message_bytes_max: from.u32()?,

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 pub mod channel;
 pub mod frame;
 pub mod hello;

@@ -17,10 +17,16 @@ pub(crate) struct Link {
     pub(crate) released: Ssn,
     /// The highest message of the peer that was delivered.
     pub(crate) delivered: Ssn,
+    /// The highest message of the peer that this node's journal still has, though its delivery was undone: it is not asked for again.
+    pub(crate) in_hand: Ssn,
     /// The highest message of the peer that is never needed again.
     pub(crate) covered: Ssn,
     /// The highest state of the peer that a delivered message came from.
     pub(crate) seen: Point,
+    /// The highest state of this node that the peer said, in this life, that it depends on.
+    pub(crate) told_seen: Point,
+    /// Whether the peer has said, in this life of this node, that it is recovered.
+    pub(crate) rejoined: bool,
     /// The highest life of the peer that spoke or is depended on.
     pub(crate) incarnation: Incarnation,
     /// The peer's directory, once it is known.
@@ -62,8 +68,11 @@ impl Link {
             log: SenderLog::default(),
             released: Ssn(0),
             delivered: Ssn(0),
+            in_hand: Ssn(0),
             covered: Ssn(0),
             seen: Point::default(),
+            told_seen: Point::default(),
+            rejoined: false,
             incarnation: Incarnation(0),
             store: None,
             stage: Stage::Apart,
@@ -73,7 +82,8 @@ impl Link {
     }
 
     pub(crate) fn greet(&mut self, collecting: bool) -> Greeting {
-        let greeting = Greeting { received: self.delivered, covered: self.covered, collecting };
+        let received = self.delivered.max(self.in_hand);
+        let greeting = Greeting { received, covered: self.covered, collecting };
         self.stage = Stage::Greeting(greeting);
         greeting
     }

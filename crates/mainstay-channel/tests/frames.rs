@@ -1,7 +1,7 @@
 //! Frames read back as they were written, and no other bytes are taken for one.
 
 use mainstay_channel::frame::{Frame, FrameError, Message, REFUSAL_BYTES_MAX, split};
-use mainstay_channel::hello::{Declared, Hello, Identity};
+use mainstay_channel::hello::{Declared, Hello, Identity, PROTOCOL};
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
@@ -22,6 +22,8 @@ fn hello() -> Hello {
         received: Ssn(9),
         covered: Ssn(8),
         collecting: true,
+        rejoins: false,
+        settles: true,
         window_messages_max: 10,
         window_bytes_max: 11,
         message_bytes_max: 12,
@@ -52,6 +54,7 @@ fn frames() -> Vec<Frame<'static>> {
         Frame::Control(b"control"),
         Frame::Collected,
         Frame::Recovered,
+        Frame::Agreed { asks: true, lives: vec![(NodeId(1), Incarnation(4)), (NodeId(2), Incarnation(7))] },
         Frame::Pinned { bytes: 99 },
         Frame::Marker { snapshot: SnapshotId { number: 1, initiator: NodeId(2), life: Incarnation(3) } },
         Frame::Refused { code: 6, text: "an older life" },
@@ -111,7 +114,7 @@ fn a_greeting_of_another_version_is_told_by_its_number_and_a_foreign_one_at_once
     assert_eq!(Frame::parse(&bytes[..7]), Err(FrameError::Protocol { found: 9 }));
     assert_eq!(
         Refusal::from(FrameError::Protocol { found: 9 }),
-        Refusal::OtherProtocol { expected: 2, found: 9 }
+        Refusal::OtherProtocol { expected: PROTOCOL, found: 9 }
     );
     bytes[1] = b'G';
     assert_eq!(Frame::parse(&bytes), Err(FrameError::Foreign));

@@ -34,6 +34,7 @@ const TRAILER_BYTES: usize = 24;
 const PREFIX: &str = "checkpoint-";
 const PARTIAL: &str = ".partial";
 const DAMAGED: &str = ".damaged";
+const UNDONE: &str = ".undone";
 
 /// How many checkpoints are kept.
 pub const KEPT: usize = 2;
@@ -131,6 +132,12 @@ pub fn publish(storage: &mut dyn Storage, lsn: Lsn) -> Result<Lsn, StorageError>
 /// nor the journal be trimmed to it.
 pub(crate) fn put_aside(storage: &mut dyn Storage, lsn: Lsn) -> Result<(), StorageError> {
     storage.rename(&final_name(lsn), &format!("{}{DAMAGED}", final_name(lsn)))
+}
+
+/// Takes a whole checkpoint out of use, durably: what it knows is to be undone.
+pub(crate) fn withdraw(storage: &mut dyn Storage, lsn: Lsn) -> Result<(), StorageError> {
+    storage.rename(&final_name(lsn), &format!("{}{UNDONE}", final_name(lsn)))?;
+    storage.sync_directory()
 }
 
 /// The positions of all complete checkpoints, ascending.

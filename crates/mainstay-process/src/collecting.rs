@@ -22,7 +22,6 @@ use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
 use crate::lifecycle::Life;
 use crate::links::Emitted;
-use crate::loss::Loss;
 use crate::outlet::Leaving;
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
@@ -31,11 +30,11 @@ use crate::record::quarantined::{self, Quarantined};
 use crate::record::recalled;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::sessions::Arrived;
+use mainstay_channel::hello::Hello;
 use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
 use mainstay_recovery::logging::Source;
-use mainstay_recovery::policy::Failures;
 use mainstay_types::determinant::Place;
 use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, Ssn};
 use mainstay_types::mark::After;
@@ -54,7 +53,9 @@ pub(crate) struct Collecting {
     /// Who is known to be recovering now, in a life after the first; also while it is not connected.
     down: BTreeSet<NodeId>,
     /// The most of them that there were at one time of this collection.
-    recovered_together: BTreeSet<NodeId>,
+    pub(crate) recovered_together: BTreeSet<NodeId>,
+    /// Who crashed after this node did, and kept nothing in memory that it would have kept for this node.
+    pub(crate) rejoining: BTreeSet<NodeId>,
     /// Deliveries of this node's own journal behind the first hole.
     pub(crate) journaled: BTreeMap<DeliveryIndex, Journaled>,
     /// Where messages belong.
@@ -69,6 +70,8 @@ pub(crate) struct Collecting {
     pub(crate) skipped: BTreeMap<Lsn, Quarantined>,
     /// The delivery that was being tried when the last life ended, and how often.
     pub(crate) attempt: Option<(Lsn, u32)>,
+    /// The first delivery that is left out, whatever comes: it depends on what another node lost.
+    cut: Option<DeliveryIndex>,
 }
 
 /// A delivery of the journal that cannot be replayed before what is missing in front of it.
@@ -95,6 +98,14 @@ impl Collecting {
         Self { waiting_for: peers.iter().copied().collect(), ..Self::default() }
     }
 
+    /// Nothing from delivery `at` on is to be replayed.
+    pub(crate) fn cut(&mut self, at: Option<DeliveryIndex>) {
+        self.cut = at;
+        if let Some(at) = at {
+            self.journaled.retain(|&index, _| index < at);
+        }
+    }
+
     /// A session with `peer` begins, in which it is asked for everything. What an earlier one told counts no more: the peer may have
     /// failed since, or it was recovering and had more to send. Its messages come again.
     pub(crate) fn connected(&mut self, peer: NodeId) {
@@ -112,13 +123,17 @@ impl Collecting {
         }
     }
 
-    pub(crate) fn greeted(&mut self, peer: NodeId, life: Incarnation, is_recovering: bool) {
-        if !is_recovering {
-            self.down.remove(&peer);
-            return;
+    pub(crate) fn greeted(&mut self, peer: NodeId, hello: &Hello) {
+        if hello.collecting {
+            self.recovering.insert(peer);
         }
-        self.recovering.insert(peer);
-        if life > FIRST_LIFE {
+        let is_first = hello.identity.incarnation == FIRST_LIFE;
+        if hello.rejoins && !is_first {
+            self.rejoining.insert(peer);
+        }
+        if !hello.collecting && !hello.settles {
+            self.down.remove(&peer);
+        } else if !is_first {
             self.down.insert(peer);
         }
         if self.down.len() > self.recovered_together.len() {
@@ -193,7 +208,8 @@ impl Collecting {
     }
 
     fn placed(&self, index: DeliveryIndex, life: Generation) -> Option<&(Place, NodeId, Ssn)> {
-        self.places.get(&index).filter(|(place, ..)| place.life.0 >= life.0)
+        let counts = self.cut.is_none_or(|cut| index < cut);
+        self.places.get(&index).filter(|(place, ..)| counts && place.life.0 >= life.0)
     }
 
     /// Whether the content of `index` may still come: its place is known, and its sender is recovering.
@@ -277,7 +293,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 Next::None if !collecting.waiting_for.is_empty() => return,
                 Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
-                    if !self.void_what_is_behind_the_hole() {
+                    if !self.void_what_is_behind_the_hole(out) {
                         // No free page: taken up again when one is written.
                         return;
                     }
@@ -300,7 +316,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let collecting = collecting.expect("only a collecting life replays what it collected");
         let skipped = collecting.skipped.contains_key(&lsn);
         let failed = collecting.attempt.filter(|(at, _)| *at == lsn).map_or(0, |(_, attempts)| attempts);
-        self.history.tables.enter_life(life);
+        self.history.enter_life(life);
         self.last_logged = prefix.delivery;
         self.history.logged(delivery, prefix, end);
         self.stats.replayed += 1;
@@ -342,25 +358,36 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// Records of this node's journal behind a hole are never replayed: other deliveries get their indices.
-    fn void_what_is_behind_the_hole(&mut self) -> bool {
+    fn void_what_is_behind_the_hole(&mut self, out: &mut Vec<Effect>) -> bool {
         let cluster = self.config.cluster.as_ref().expect("only a node of a cluster collects");
         let keep = self.history.tables.executed;
-        let sessions = self.sessions.as_ref().expect("a node has sessions");
-        if sessions.collecting.as_ref().is_none_or(|collecting| collecting.journaled.is_empty()) {
+        let sessions = self.sessions.as_mut().expect("a node has sessions");
+        let journaled =
+            sessions.collecting.as_mut().map(|collecting| std::mem::take(&mut collecting.journaled));
+        let journaled = journaled.unwrap_or_default();
+        if self.line.orphaned.is_some() {
+            self.note_undone(&journaled);
+            return self.say_what_is_undone(out);
+        }
+        if journaled.is_empty() {
             return true;
         }
         let void = RolledBack { keep, lost: cluster.me, losses: Vec::new() };
         let appended =
             self.journal.append(rolled_back::KIND, INSTANCE, &[&void.encode()], &mut self.scratch.disk);
-        if let Ok(appended) = appended {
-            self.history.tables.executed_end = appended.end;
+        match appended {
+            Ok(appended) => self.history.tables.executed_end = appended.end,
+            Err(_) => {
+                let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
+                collecting.expect("it still collects").journaled = journaled;
+                return false;
+            }
         }
-        appended.is_ok()
+        true
     }
 
     /// Everything that can be replayed is: a new life begins, and says where the last one ended.
     fn begin_after_collecting(&mut self, out: &mut Vec<Effect>) {
-        self.life = Life::Running;
         let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.take());
         let mut collecting = collecting.unwrap_or_default();
         for output in std::mem::take(&mut collecting.intended) {
@@ -368,11 +395,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 pending.intended = true;
             }
         }
+        self.history.enter_life(Generation(self.incarnation.0));
         self.state_what_is_lost(&collecting, out);
-        self.history.tables.enter_life(Generation(self.incarnation.0));
+        self.life = if self.line.settles { Life::Settling } else { Life::Running };
         self.record_verdicts();
         self.announce_life(out);
-        self.begin_life(out);
+        if self.life == Life::Running {
+            self.begin_life(out);
+        }
         // As new, and only if their protocol still lets them in.
         if let Some(sessions) = &mut self.sessions {
             sessions.postponed.extend(collecting.without_places());
@@ -380,25 +410,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.retry_postponed(out);
         self.answer_collectors(&collecting);
         self.say_recovered();
-        if self.stop_asked {
+        if self.stop_asked && self.life == Life::Running {
             self.life = Life::Stopping { checkpoint_asked: false, seal: None };
-        }
-    }
-
-    /// More nodes were down at once than a policy survives, and it is told how far this one came.
-    fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
-        let others = &collecting.recovered_together;
-        let policies = self.history.links.iter().flat_map(|links| links.policies.values());
-        let survives = policies.chain([&self.config.policy]).map(|policy| policy.survives()).min();
-        let beyond = match survives {
-            Some(Failures::AtMost(failures)) => others.len() + 1 > usize::from(failures),
-            Some(Failures::Any) | None => false,
-        };
-        if beyond && !others.is_empty() && !self.began_whole {
-            let life = Incarnation(self.incarnation.0.saturating_sub(1));
-            let recovered = self.history.tables.executed;
-            let together_with = others.iter().copied().collect();
-            self.state_loss(Loss::Recovered { life, recovered, together_with }, out);
         }
     }
 
@@ -418,7 +431,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn announce_life(&mut self, out: &mut Vec<Effect>) {
         let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        links.channel.ended(Incarnation(incarnation.0.saturating_sub(1)), executed);
         if !self.config.policy.rolls_back() {
             links.release_recovered();
         }
@@ -453,122 +465,4 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::summary::Summary;
-    use bytes::Bytes;
-    use mainstay_types::determinant::Point;
-    use mainstay_types::time::Time;
-
-    const A: NodeId = NodeId(1);
-    const B: NodeId = NodeId(2);
-
-    fn place(delivery: u64, life: u64) -> Place {
-        Place { delivery: DeliveryIndex(delivery), life: Incarnation(life), now: Time(1), seed: 0 }
-    }
-
-    fn message(from: NodeId, ssn: u64, place: Option<Place>) -> Arrived {
-        let origin = Point { incarnation: Incarnation(1), delivery: DeliveryIndex(ssn) };
-        Arrived { from, ssn: Ssn(ssn), origin, place, stamp: Vec::new(), body: Bytes::new() }
-    }
-
-    fn journaled(delivery: u64, life: u64) -> Journaled {
-        let prefix = Prefix {
-            delivery: DeliveryIndex(delivery),
-            now: Time(1),
-            seed: 0,
-            executed: DeliveryIndex(0),
-            summary: Summary::default(),
-        };
-        let delivery = Delivery::Timer { timer: 1 };
-        Journaled { lsn: Lsn(64), end: Lsn(128), life: Generation(life), prefix, delivery }
-    }
-
-    /// An earlier life that ended with places outstanding left them with their senders; the later one went another way.
-    #[test]
-    fn a_place_of_an_earlier_life_is_never_replayed_behind_a_delivery_of_a_later_one() {
-        let mut collecting = Collecting::from(&[A]);
-        collecting.greeted(A, Incarnation(1), true);
-        collecting.arrived(message(A, 1, Some(place(5, 1))));
-        assert!(!collecting.may_come(DeliveryIndex(5), Generation(2)));
-        assert!(matches!(collecting.take(DeliveryIndex(5), Generation(2)), Next::None));
-        assert!(collecting.may_come(DeliveryIndex(5), Generation(1)));
-        assert!(matches!(collecting.take(DeliveryIndex(5), Generation(1)), Next::Message(..)));
-    }
-
-    #[test]
-    fn what_a_peer_remembers_as_an_input_is_no_message() {
-        let prefix = Prefix {
-            delivery: DeliveryIndex(5),
-            now: Time(1),
-            seed: 0,
-            executed: DeliveryIndex(4),
-            summary: Summary::default(),
-        };
-        let given_back = |delivery: &Delivery| {
-            let mut record = delivery.kind().0.to_le_bytes().to_vec();
-            delivery.put_head(&prefix, &mut record);
-            record.extend_from_slice(delivery.tail());
-            input(place(5, 1), &record)
-        };
-        assert!(given_back(&message(A, 1, None).delivery()).is_none());
-        assert!(given_back(&Delivery::Registered { replaces: None }).is_some());
-    }
-
-    #[test]
-    fn those_who_recover_one_after_the_other_were_not_down_together() {
-        let again = Incarnation(2);
-        let mut collecting = Collecting::from(&[A, B]);
-        collecting.greeted(A, again, true);
-        collecting.recovered(A);
-        collecting.greeted(B, again, true);
-        assert_eq!(collecting.recovered_together.len(), 1);
-        collecting.greeted(A, Incarnation(3), true);
-        assert_eq!(collecting.recovered_together.len(), 2);
-    }
-
-    #[test]
-    fn of_a_record_and_a_place_the_later_lifes_counts() {
-        for (recorded, placed) in [(1, 2), (2, 1), (2, 2)] {
-            let mut collecting = Collecting::from(&[A]);
-            collecting.journaled.insert(DeliveryIndex(5), journaled(5, recorded));
-            collecting.arrived(message(A, 1, Some(place(5, placed))));
-            let next = collecting.take(DeliveryIndex(5), Generation(1));
-            assert_eq!(matches!(next, Next::Journaled(_)), recorded >= placed, "{recorded} {placed}");
-            assert_eq!(matches!(next, Next::Message(..)), recorded < placed, "{recorded} {placed}");
-        }
-    }
-
-    /// Its new life may have lost what the former one sent, and sends what it has again.
-    #[test]
-    fn what_a_peer_told_counts_no_more_in_the_next_session() {
-        let mut collecting = Collecting::from(&[A]);
-        collecting.connected(A);
-        collecting.greeted(A, Incarnation(1), false);
-        collecting.arrived(message(A, 1, Some(place(1, 1))));
-        collecting.told(A);
-        assert!(collecting.waiting_for.is_empty());
-        collecting.connected(A);
-        assert_eq!(collecting.waiting_for, BTreeSet::from([A]));
-        assert!(matches!(collecting.take(DeliveryIndex(1), Generation(1)), Next::None));
-    }
-
-    /// Its replay had more to send, and what its next life knows is told anew; nobody is answered in between as if all were known.
-    #[test]
-    fn a_peer_that_recovers_and_goes_away_is_waited_for() {
-        let mut collecting = Collecting::from(&[A, B]);
-        for peer in [A, B] {
-            collecting.connected(peer);
-            collecting.greeted(peer, Incarnation(1), peer == A);
-        }
-        assert!(!collecting.may_answer(), "B does not collect and has not told");
-        collecting.told(B);
-        assert!(collecting.may_answer(), "only A is left, which waits for the same");
-        collecting.told(A);
-        collecting.disconnected(A);
-        assert_eq!(collecting.waiting_for, BTreeSet::from([A]));
-        assert!(!collecting.may_answer());
-        collecting.disconnected(B);
-        assert_eq!(collecting.waiting_for, BTreeSet::from([A]), "what B told was all");
-    }
-}
+mod tests;

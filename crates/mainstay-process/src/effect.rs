@@ -2,9 +2,8 @@
 
 use crate::event::ReplyToken;
 use crate::handler::Answer;
-use crate::loss::Loss;
+use crate::loss::{Loss, RollBack};
 use crate::port::PortIndex;
-use crate::record::rolled_back::RolledBack;
 use mainstay_channel::frame::FrameError;
 use mainstay_channel::hello::Declared;
 use mainstay_channel::refusal::Refusal;
@@ -86,7 +85,7 @@ pub enum Effect {
     Abandon(Abandoned),
     /// Deliveries of this process depend on a state that another node lost. Drop this process and recover a new one from the
     /// directory with [`crate::recover::Start::roll_back`] set to this.
-    RollBack(RolledBack),
+    RollBack(RollBack),
     /// The clean stop is complete: checkpoint published, journal sealed.
     Stopped,
 }

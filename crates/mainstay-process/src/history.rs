@@ -12,7 +12,7 @@ use crate::record::prefix::Prefix;
 use crate::summary::Summary;
 use crate::tables::Tables;
 use mainstay_recovery::policy::Policy;
-use mainstay_types::id::{ClientId, DeliveryIndex, Lsn, NodeId, OutputId, StoreId};
+use mainstay_types::id::{ClientId, DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, StoreId};
 use mainstay_types::time::Time;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -76,6 +76,16 @@ impl<H: Handler> History<H> {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
         let recent_max = config.limits.backlog_requests_max + 2;
         Self { handler, tables, store, links, recent, recent_max, spare: Spare::default() }
+    }
+
+    /// What follows is delivered in `life`: the lives before it ended here, for good.
+    pub(crate) fn enter_life(&mut self, life: Generation) {
+        if life > self.tables.life
+            && let Some(links) = &mut self.links
+        {
+            links.channel.ended(Incarnation(life.0.saturating_sub(1)), self.tables.executed);
+        }
+        self.tables.enter_life(life);
     }
 
     /// Remembers that a delivery has its place in history.

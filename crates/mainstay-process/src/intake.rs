@@ -35,7 +35,7 @@ pub(crate) struct Logged {
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn request(&mut self, delivery: Delivery, token: ReplyToken, out: &mut Vec<Effect>) {
-        let refusal = if !matches!(self.life, Life::Running | Life::Collecting) {
+        let refusal = if !matches!(self.life, Life::Running | Life::Collecting | Life::Settling) {
             Some(Reply::Unavailable { reason: Unavailable::Stopping })
         } else if self.backlog.len() + self.logged.len() >= self.config.limits.backlog_requests_max {
             self.stats.refused += 1;
@@ -63,7 +63,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         // On a full disk what nobody could repeat waits for space; a request is answered at once.
         let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
-        if self.life != Life::Collecting && (self.backlog.is_empty() || not_behind) {
+        let waits = self.waits_for_others() || !self.line.in_hand.is_empty();
+        if !waits && (self.backlog.is_empty() || not_behind) {
             if let Err(pending) = self.admit(pending, out) {
                 self.stats.stalled += 1;
                 self.backlog.push_back(pending);

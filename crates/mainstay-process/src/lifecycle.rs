@@ -20,6 +20,9 @@ const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) enum Life {
     /// Alive, but what other nodes remember of its past is still being gathered: nothing new is delivered.
     Collecting,
+    /// What can be recovered is, and the others are told; but more was lost than a policy survives: nothing new is delivered before all agree
+    /// on a line.
+    Settling,
     Running,
     /// Letting out what is held, then a checkpoint, then the seal.
     Stopping {
@@ -39,7 +42,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn checkpoint(&mut self, out: &mut Vec<Effect>) {
         let executed = self.history.tables.executed;
-        if !matches!(self.life, Life::Abandoned | Life::Collecting)
+        if self.life != Life::Abandoned
+            && !self.waits_for_others()
+            && self.line.in_hand.is_empty()
             && !matches!(self.journal.health(), Health::Poisoned { .. } | Health::Sealed)
             && self.schedule.due(self.journal.end(), executed, self.now, &self.config.limits)
         {

@@ -18,6 +18,7 @@ use mainstay_recovery::protocol::protocol_among;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, Ssn};
+use mainstay_types::rules::Rule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,10 +83,13 @@ impl Links {
         if !saved.is_empty() {
             links.restore(saved)?;
         }
+        if !report.sealed && !report.created {
+            links.channel.began_with_a_crash();
+        }
         if policy.collects() {
             links.channel.collect();
         }
-        if policy.rolls_back() {
+        if policy.rolls_back() || !config.rules.keep(Rule::OrphansRollBack) {
             links.channel.let_orphans_roll_back();
         }
         Ok(links)

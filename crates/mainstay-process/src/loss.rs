@@ -1,10 +1,38 @@
 //! What a node knows to be lost for good, because more nodes failed at once than a logging policy survives.
 
+use crate::record::orphaned::Orphaned;
+use crate::record::rolled_back::RolledBack;
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Losses that a life remembers, for [`crate::process::Process::losses`]; beyond it the oldest is forgotten there.
+pub const LOSSES_MAX: usize = 256;
+
+/// Undone requests that are named, at most; all are counted.
+pub const UNDONE_REQUESTS_NAMED_MAX: usize = 64;
+
+/// Why a life gave itself up: it depends on a state that another node lost, and the next life leaves out what does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RollBack {
+    /// Everything above a delivery that the optimistic protocol names: within what it survives.
+    To(RolledBack),
+    /// Everything from the first delivery on that depends on what more failures than a policy survives have lost.
+    Orphan(Orphaned),
+}
+
+impl RollBack {
+    /// The node whose loss it was.
+    #[must_use]
+    pub fn lost(&self) -> NodeId {
+        match self {
+            Self::To(rolled_back) => rolled_back.lost,
+            Self::Orphan(orphaned) => orphaned.lost,
+        }
+    }
+}
 
 /// One loss, as a node states it. Within what its policies survive a cluster states none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +48,25 @@ pub enum Loss {
         /// Who recovered at the same time.
         together_with: Vec<NodeId>,
     },
-    /// A node depends on a delivery that another one lost, and would have to go back behind it. One of the two is the node that says so;
-    /// they refuse each other.
+    /// This node depended on what `lost_by` lost, and went back behind the first delivery that did. What it had delivered behind `kept`, in `life` or
+    /// before, is undone, with every answer and output made of it that had left. Messages of others among it are delivered anew.
+    Undone {
+        /// The life that ended.
+        life: Incarnation,
+        /// The last delivery that stays.
+        kept: DeliveryIndex,
+        /// The last delivery when the node found out.
+        executed: DeliveryIndex,
+        /// The node that lost what it depended on.
+        lost_by: NodeId,
+        /// Requests of clients that are undone: a repetition is executed as a new one.
+        requests: u64,
+        /// Outputs of deliveries that are undone, as far as the journal tells.
+        outputs: u64,
+        /// The identities of the first [`UNDONE_REQUESTS_NAMED_MAX`] of the requests.
+        named: Vec<String>,
+    },
+    /// A node depends on a delivery that this one lost, and has to go back behind it. Until it has, the two refuse each other.
     Orphan {
         /// The node that would have to go back.
         orphan: NodeId,
@@ -76,16 +121,28 @@ impl fmt::Display for Loss {
                     others.join(", ")
                 )
             }
+            Self::Undone { life, kept, executed, lost_by, requests, outputs, named } => {
+                write!(
+                    f,
+                    "depended on what {lost_by} lost, and went back: what this node delivered behind {kept} in life {life} or before, up to \
+                     {executed} or further, is undone, with every answer and output made of it that had left: {requests} requests, {outputs} \
+                     outputs"
+                )?;
+                match named.as_slice() {
+                    [] => Ok(()),
+                    [.., _] => write!(f, " (requests: {})", named.join(", ")),
+                }
+            }
             Self::Orphan { orphan, lost_by, depends_on, recovered } => write!(
                 f,
-                "{orphan} depends on {} of life {} of {lost_by}, which lost all behind {recovered}: {orphan} would have \
-                 to go back behind that; the two refuse each other",
+                "{orphan} depends on {} of life {} of {lost_by}, which lost all behind {recovered}: {orphan} has to go \
+                 back behind that, and until then the two refuse each other",
                 depends_on.delivery, depends_on.incarnation
             ),
             Self::Ahead { orphan, lost_by, received, sent } => write!(
                 f,
-                "{orphan} holds messages of {lost_by} up to {received}, which now knows of those up to {sent}: {orphan} would have to go back \
-                 behind that; the two refuse each other"
+                "{orphan} holds messages of {lost_by} up to {received}, which now knows of those up to {sent}: {orphan} has to go back \
+                 behind that, and until then the two refuse each other"
             ),
         }
     }

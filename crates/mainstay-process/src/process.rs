@@ -14,8 +14,9 @@ use crate::handler::{Handler, Random, RequestId};
 use crate::history::History;
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
+use crate::line::Line;
 use crate::links::Links;
-use crate::loss::Loss;
+use crate::loss::{LOSSES_MAX, Loss};
 use crate::outlet::{Leaving, refuse_poisoned};
 use crate::port::OutputState;
 use crate::record::delivery::Delivery;
@@ -78,6 +79,8 @@ pub struct Process<H, M> {
     /// What is volatile about the links to other nodes; `None` for a process that stands alone.
     pub(crate) sessions: Option<Sessions>,
     pub(crate) snapshots: Snapshots,
+    /// Its way to a line that all nodes agree on, after a loss.
+    pub(crate) line: Line,
 }
 
 /// Buffers reused between steps.
@@ -164,7 +167,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Stop if self.life == Life::Running => {
                 self.life = Life::Stopping { checkpoint_asked: false, seal: None };
             }
-            Event::Stop => self.stop_asked |= self.life == Life::Collecting,
+            Event::Stop => self.stop_asked |= self.waits_for_others(),
         }
         self.after_step(round_ends, out);
     }
@@ -274,14 +277,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.history.tables.executed
     }
 
-    /// Whether this life still gathers what other nodes remember of its past: until then the node counts as down.
+    /// Whether this life still gathers what other nodes remember of its past, or waits for all to agree on a line after a loss: until then
+    /// the node counts as down.
     #[must_use]
     pub fn is_collecting(&self) -> bool {
-        self.life == Life::Collecting
+        self.waits_for_others()
     }
 
-    /// What this life knows to be lost for good, because more nodes failed at once than a policy survives. A node recovers or refuses
-    /// by it; the next life finds out anew.
+    /// What this life knows to be lost for good, because more nodes failed at once than a policy survives: the last
+    /// [`LOSSES_MAX`] that it found.
     #[must_use]
     pub fn losses(&self) -> &[Loss] {
         &self.losses
@@ -289,6 +293,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn state_loss(&mut self, loss: Loss, out: &mut Vec<Effect>) {
         if !self.losses.contains(&loss) {
+            if self.losses.len() == LOSSES_MAX {
+                self.losses.remove(0);
+            }
             self.losses.push(loss.clone());
             out.push(Effect::Lost(loss));
         }
@@ -343,6 +350,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn after_step(&mut self, round_ends: bool, out: &mut Vec<Effect>) {
         if self.life != Life::Abandoned {
             self.publish(out);
+            self.settle(out);
             self.go_on(out);
             self.perform_wishes(out);
             self.cut(round_ends, out);
@@ -373,7 +381,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             };
             self.intend(output, out);
         }
-        while !matches!(self.life, Life::Abandoned | Life::Collecting)
+        if self.waits_for_others() || !self.deliver_in_hand(out) {
+            return;
+        }
+        while self.life != Life::Abandoned
             && let Some(pending) = self.backlog.pop_front()
         {
             if let Err(pending) = self.admit(pending, out) {

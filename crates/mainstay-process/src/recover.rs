@@ -10,22 +10,25 @@ use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
 use crate::lifecycle::Life;
+use crate::line::Cut;
 use crate::links::{Links, LinksError};
+use crate::loss::RollBack;
 use crate::outlet::Leaving;
 use crate::port::{Guarantee, OutputState};
 use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::RecordError;
+use crate::record::orphaned;
 use crate::record::prefix::Prefix;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::record::started::{self, Started};
 use crate::replay::{Replay, Verdicts};
+use crate::restore::{Restored, begin_with, behind_the_loss, newest_checkpoint};
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
 use crate::settle::{SettleError, Settling};
 use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::summary::Summary;
-use crate::tables::Tables;
 use mainstay_gate::gate::Gate;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::journal::{AppendError, Journal};
@@ -35,7 +38,7 @@ use mainstay_journal::reader::ReadError;
 use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_recovery::policy::Policy;
 use mainstay_recovery::protocol::Unsuited;
-use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, OutputId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, OutputId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -68,7 +71,7 @@ pub struct Start<'a, H, M> {
     /// The wall clock.
     pub now: Time,
     /// Take back what depends on a state that another node lost: [`crate::effect::Effect::RollBack`] of the life before.
-    pub roll_back: Option<RolledBack>,
+    pub roll_back: Option<RollBack>,
     /// Told now and then how far the replay is.
     pub progress: Option<&'a mut dyn FnMut(Progress)>,
 }
@@ -191,6 +194,16 @@ pub enum RecoverError {
         expected: DeliveryIndex,
         /// What comes.
         found: DeliveryIndex,
+    },
+    /// It depends on what another node lost, and nothing that it has reaches back far enough.
+    #[error(
+        "this node depends on deliveries that {lost} lost when more nodes failed at once than the logging policy survives, and what its \
+         checkpoints and its journal hold does not reach back behind the first of its own that does. Nothing was changed. It stays \
+         stopped: restore the whole cluster from a snapshot, or from copies of all directories made while it was stopped"
+    )]
+    CannotGoBack {
+        /// The node that lost them.
+        lost: NodeId,
     },
     /// The journal begins after the start of history and no checkpoint can be used.
     #[error(
@@ -322,24 +335,43 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         checkpoint::remove_partial(storage)?;
         let mut recovery = Recovery::default();
-        let Restored { from, version, tables, saved_links } =
-            restore(&mut handler, &config, report, storage, Lsn(u64::MAX), &mut recovery)?;
+        let mut loaded = newest_checkpoint(storage, report, Lsn(u64::MAX), &mut recovery.passed_over)?;
         for (lsn, error) in &recovery.passed_over {
             if !matches!(error, CheckpointError::Storage(_)) {
                 checkpoint::put_aside(storage, *lsn)?;
             }
         }
+        let begin = |loaded: &Option<Loaded>| loaded.as_ref().map_or(report.first, |loaded| loaded.lsn);
+        let mut verdicts = Verdicts::read(storage, catalog, begin(&loaded)..report.end, false)?;
+        let orphaned = match &roll_back {
+            Some(RollBack::Orphan(orphaned)) => Some(orphaned.clone()),
+            _ => verdicts.unfinished.take(),
+        };
+        let newest = begin(&loaded);
+        if let Some(orphaned) = &orphaned {
+            loaded = behind_the_loss(loaded, orphaned, &config, report, storage, &mut recovery)?;
+        }
+        if begin(&loaded) != newest {
+            verdicts = Verdicts::read(storage, catalog, begin(&loaded)..report.end, false)?;
+        }
+        let Restored { from, version, tables, saved_links } =
+            begin_with(loaded, &mut handler, &config, report, &mut recovery)?;
         let checkpointed = tables.executed;
         let mut disk = Vec::new();
-        if let Some(rolled_back) = &roll_back {
+        if let Some(roll_back) = &roll_back {
             // Before anything is tried again: a crash from here on finds the same line.
+            let (kind, record) = match roll_back {
+                RollBack::To(rolled_back) => (rolled_back::KIND, rolled_back.encode()),
+                RollBack::Orphan(orphaned) => (orphaned::KIND, orphaned.encode()),
+            };
             let mut settling = Settling { storage, catalog, disk: &mut disk };
-            let appended =
-                settling.append(&mut journal, rolled_back::KIND, INSTANCE, &rolled_back.encode())?;
+            let appended = settling.append(&mut journal, kind, INSTANCE, &record)?;
             settling.make_durable(&mut journal, appended.end)?;
         }
-        let mut verdicts = Verdicts::read(storage, catalog, from..report.end, false)?;
-        verdicts.rolled_back.extend(roll_back.as_ref().map(|rolled_back| (report.end, rolled_back.keep)));
+        if let Some(RollBack::To(RolledBack { keep, lost, .. })) = &roll_back {
+            verdicts.rolled_back.push((report.end, *keep, *lost));
+        }
+        let cut = Cut::new(orphaned, &verdicts.orphaned);
         let links = config
             .cluster
             .as_ref()
@@ -364,12 +396,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // One at a message without a record says nothing of records.
             attempt: recorded_attempt,
             verdicts,
+            cut,
             watch: None,
         };
         if let Some(progress) = &mut progress {
             progress(Progress { deliveries: 0, lsn: from, end: report.end });
         }
-        let Replay { mut history, journal, mut disk, mut collecting, verdicts, version, .. } =
+        let Replay { mut history, journal, mut disk, mut collecting, verdicts, version, cut, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
         let upgraded_from = version.filter(|&version| version != config.version);
         if let Some(recorded) = upgraded_from
@@ -381,9 +414,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(collecting) = &mut collecting {
             collecting.skipped = verdicts.skipped;
             collecting.attempt = last_attempt;
+            collecting.cut(cut.at);
         } else {
-            history.tables.enter_life(report.generation);
+            history.enter_life(report.generation);
         }
+        let line = cut.into_line(history.links.as_mut());
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
 
@@ -422,6 +457,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             began_whole: report.sealed || report.created,
             sessions,
             snapshots,
+            line,
         };
         let mut losses = Vec::new();
         if let Some(links) = &process.history.links {
@@ -455,8 +491,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             process.after_step(true, out);
         } else {
+            if !process.say_what_is_undone(out) {
+                return Err(AppendError::Stalled.into());
+            }
             process.announce_life(out);
-            (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
+            if process.line.settles {
+                process.life = Life::Settling;
+            } else {
+                (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
+            }
             // The end of a recovery is the end of a step.
             process.after_step(true, out);
         }
@@ -491,83 +534,4 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         (again, in_doubt)
     }
-}
-
-/// Where a replay begins.
-pub(crate) struct Restored {
-    pub(crate) from: Lsn,
-    /// The version that saved the checkpoint.
-    pub(crate) version: Option<u32>,
-    pub(crate) tables: Tables,
-    pub(crate) saved_links: Vec<u8>,
-}
-
-/// Puts `handler` into the state of the newest checkpoint at or below `at_most`; without one it stays as it is.
-pub(crate) fn restore<H: Handler>(
-    handler: &mut H,
-    config: &Config,
-    report: &OpenReport,
-    storage: &mut dyn Storage,
-    at_most: Lsn,
-    recovery: &mut Recovery,
-) -> Result<Restored, RecoverError> {
-    let Some(loaded) = newest_checkpoint(storage, report, at_most, &mut recovery.passed_over)? else {
-        if report.first > Lsn::ZERO {
-            let passed_over = std::mem::take(&mut recovery.passed_over);
-            return Err(RecoverError::NoCheckpoint { first: report.first, passed_over });
-        }
-        let (from, tables) = (report.first, Tables::default());
-        return Ok(Restored { from, version: None, tables, saved_links: Vec::new() });
-    };
-    if loaded.name != config.name {
-        return Err(RecoverError::NameChanged { recorded: loaded.name, now: config.name.clone() });
-    }
-    let restored = if loaded.version == config.version {
-        handler.restore(&loaded.state)
-    } else {
-        handler.migrate(loaded.version, &loaded.state)
-    };
-    restored.map_err(|error| RecoverError::Restore { lsn: loaded.lsn, version: loaded.version, error })?;
-    recovery.checkpoint = Some(loaded.lsn);
-    Ok(Restored {
-        from: loaded.lsn,
-        version: Some(loaded.version),
-        tables: loaded.tables,
-        saved_links: loaded.links,
-    })
-}
-
-/// The newest checkpoint at or below `at_most` that can be used; those that cannot are named in `passed_over`.
-fn newest_checkpoint(
-    storage: &mut dyn Storage,
-    report: &OpenReport,
-    at_most: Lsn,
-    passed_over: &mut Vec<(Lsn, CheckpointError)>,
-) -> Result<Option<Loaded>, RecoverError> {
-    for lsn in checkpoint::positions(storage)?.into_iter().rev() {
-        if lsn < report.first || lsn > at_most {
-            continue;
-        }
-        match checkpoint::load(storage, lsn, report.store) {
-            // It was published only when the journal was durable beyond it.
-            Ok(loaded) if loaded.lsn == lsn && lsn > report.end => {
-                return Err(RecoverError::CheckpointAhead {
-                    lsn,
-                    end: report.end,
-                    file: checkpoint::final_name(lsn),
-                });
-            }
-            Ok(loaded) if loaded.lsn == lsn => return Ok(Some(loaded)),
-            Ok(_) => passed_over.push((lsn, CheckpointError::Damaged)),
-            Err(CheckpointError::OtherVersion { found, expected }) => {
-                return Err(RecoverError::CheckpointVersion {
-                    file: checkpoint::final_name(lsn),
-                    found,
-                    expected,
-                });
-            }
-            Err(error) => passed_over.push((lsn, error)),
-        }
-    }
-    Ok(None)
 }

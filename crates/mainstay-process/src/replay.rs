@@ -5,10 +5,12 @@ use crate::config::Config;
 use crate::effect::Abandoned;
 use crate::handler::Handler;
 use crate::history::History;
+use crate::line::Cut;
 use crate::links::LinksError;
 use crate::process::INSTANCE;
 use crate::record::delivery::Delivery;
 use crate::record::marked;
+use crate::record::orphaned::{self, Orphaned};
 use crate::record::prefix::Prefix;
 use crate::record::quarantined::{self, Quarantined};
 use crate::record::recalled;
@@ -25,7 +27,7 @@ use mainstay_journal::journal::Journal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::reader::Reader;
 use mainstay_journal::storage::Storage;
-use mainstay_types::id::{DeliveryIndex, Lsn};
+use mainstay_types::id::{DeliveryIndex, Lsn, NodeId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -33,7 +35,11 @@ use std::ops::Range;
 pub(crate) struct Verdicts {
     pub(crate) skipped: BTreeMap<Lsn, Quarantined>,
     /// Where a life was taken back, and to which delivery.
-    pub(crate) rolled_back: Vec<(Lsn, DeliveryIndex)>,
+    pub(crate) rolled_back: Vec<(Lsn, DeliveryIndex, NodeId)>,
+    /// What this node was found to depend on that is lost.
+    pub(crate) orphaned: Vec<Orphaned>,
+    /// The last of them, if it is not recorded how far this node went back for it.
+    pub(crate) unfinished: Option<Orphaned>,
     /// Some record was written after this delivery had been executed.
     proven: DeliveryIndex,
     /// What deliveries did when they were first made, as far as it is recorded: read for a watched replay only.
@@ -51,6 +57,8 @@ impl Verdicts {
         let mut verdicts = Self {
             skipped: BTreeMap::new(),
             rolled_back: Vec::new(),
+            orphaned: Vec::new(),
+            unfinished: None,
             proven: DeliveryIndex::default(),
             summaries: BTreeMap::new(),
         };
@@ -62,11 +70,17 @@ impl Verdicts {
                     .map_err(|error| RecoverError::Record { lsn, error })?;
                 verdicts.skipped.insert(verdict.lsn, verdict);
             } else if record.kind == rolled_back::KIND {
-                let RolledBack { keep, .. } = RolledBack::decode(record.payload)
+                let RolledBack { keep, lost, .. } = RolledBack::decode(record.payload)
                     .map_err(|error| RecoverError::Record { lsn, error })?;
-                verdicts.rolled_back.push((lsn, keep));
+                verdicts.rolled_back.push((lsn, keep, lost));
+                verdicts.unfinished = verdicts.unfinished.filter(|orphaned| orphaned.lost != lost);
                 verdicts.proven = verdicts.proven.min(keep);
                 verdicts.summaries.retain(|&index, _| index <= keep);
+            } else if record.kind == orphaned::KIND {
+                let orphaned =
+                    Orphaned::decode(record.payload).map_err(|error| RecoverError::Record { lsn, error })?;
+                verdicts.orphaned.push(orphaned.clone());
+                verdicts.unfinished = Some(orphaned);
             } else if let Some(prefix) = prefix_of(record.kind, record.payload, lsn)? {
                 verdicts.proven = verdicts.proven.max(prefix.executed);
                 if keep_summaries {
@@ -79,7 +93,12 @@ impl Verdicts {
 
     /// Whether a later record says that the delivery at `lsn` was taken back.
     fn is_void(&self, lsn: Lsn, index: DeliveryIndex) -> bool {
-        self.rolled_back.iter().any(|&(at, keep)| lsn < at && index > keep)
+        self.rolled_back.iter().any(|&(at, keep, _)| lsn < at && index > keep)
+    }
+
+    /// Whether it was because of what another node than `me` lost: not only because there was a hole before it.
+    fn is_undone(&self, lsn: Lsn, index: DeliveryIndex, me: NodeId) -> bool {
+        self.rolled_back.iter().any(|&(at, keep, lost)| lsn < at && index > keep && lost != me)
     }
 }
 
@@ -113,6 +132,7 @@ pub(crate) struct Replay<'a, H, M> {
     pub(crate) last_logged: DeliveryIndex,
     pub(crate) attempt: Option<(Lsn, u32)>,
     pub(crate) verdicts: Verdicts,
+    pub(crate) cut: Cut,
     /// Who watches it; nobody watches the recovery of a process.
     pub(crate) watch: Option<Watch<'a>>,
 }
@@ -164,7 +184,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                         collecting.intended.push(output);
                     }
                 }
-                quarantined::KIND => {}
+                quarantined::KIND | orphaned::KIND => {}
                 marked::KIND => {
                     let snapshot = marked::decode(record.payload).map_err(unreadable)?;
                     if let Some(links) = &mut self.history.links {
@@ -184,7 +204,9 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                     let Some((prefix, delivery)) = decoded else {
                         return Err(unreadable(RecordError::UnknownKind { kind: kind.0 }));
                     };
-                    if self.verdicts.is_void(lsn, prefix.delivery) {
+                    if self.verdicts.is_void(lsn, prefix.delivery) || self.cut.leaves_out(&prefix, &delivery)
+                    {
+                        self.keep_in_hand(lsn, &prefix, delivery);
                         continue;
                     }
                     if let Some(collecting) = &mut self.collecting
@@ -198,7 +220,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                         }
                         continue;
                     }
-                    self.history.tables.enter_life(generation);
+                    self.history.enter_life(generation);
                     self.check(lsn, &prefix)?;
                     if self.is_stopped_before(lsn, record_end, &prefix, &delivery) {
                         return Ok(None);
@@ -220,6 +242,17 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             }
         }
         Ok(None)
+    }
+
+    /// What was undone because another node lost something is delivered anew, where it does not depend on that. Under optimistic logging
+    /// senders keep it, and their messages say what they depend on.
+    fn keep_in_hand(&mut self, lsn: Lsn, prefix: &Prefix, delivery: Delivery) {
+        let Some(cluster) = &self.config.cluster else { return };
+        let undone = self.cut.at.is_some_and(|at| prefix.delivery >= at)
+            || self.verdicts.is_undone(lsn, prefix.delivery, cluster.me);
+        if undone && !self.config.policy.rolls_back() {
+            self.cut.keep_in_hand(delivery);
+        }
     }
 
     fn started(&mut self, started: Started) -> Result<(), RecoverError> {

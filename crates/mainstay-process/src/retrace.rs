@@ -7,11 +7,13 @@ use crate::collecting::Collecting;
 use crate::config::Config;
 use crate::handler::{Answer, Handler, RequestId};
 use crate::history::{Done, History};
+use crate::line::Cut;
 use crate::links::Links;
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
-use crate::recover::{RecoverError, Recovery, Restored, restore};
+use crate::recover::{RecoverError, Recovery};
 use crate::replay::{Replay, Verdicts};
+use crate::restore::{Restored, restore};
 use crate::summary::Summary;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::journal::Journal;
@@ -158,6 +160,7 @@ pub fn retrace<H: Handler, M: PageMemory>(start: Retrace<'_, H, M>) -> Result<Re
             .filter(|attempt| attempt.lsn < UNRECORDED)
             .map(|attempt| (attempt.lsn, attempt.attempts)),
         verdicts,
+        cut: Cut::default(),
         watch: Some(Watch { watcher, go_on, stopped: false }),
     };
     let Replay { collecting, watch, .. } =

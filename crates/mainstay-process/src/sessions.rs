@@ -17,12 +17,12 @@ use crate::handler::Handler;
 use crate::intake::Pending;
 use crate::lifecycle::Life;
 use crate::links::Links;
-use crate::loss::Loss;
+use crate::loss::{Loss, RollBack};
 use crate::process::Process;
 use crate::record::delivery::Delivery;
 use crate::record::rolled_back::RolledBack;
 use bytes::Bytes;
-use mainstay_channel::channel::{Arrival, Channel, Owed};
+use mainstay_channel::channel::{Arrival, Channel, Greeted, Owed};
 use mainstay_channel::frame::{Frame, Message, split};
 use mainstay_channel::hello::Hello;
 use mainstay_channel::refusal::Refusal;
@@ -142,6 +142,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 let hello = links.channel.connected(peer);
                 sessions.outgoing.insert(peer, Vec::new());
                 sessions.put(peer, &Frame::Hello(Box::new(hello)));
+                self.line.session_ended(peer);
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.connected(peer);
                 }
@@ -152,6 +153,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 links.logging.disconnected(peer);
                 self.snapshots.forget_unread(peer);
                 sessions.outgoing.remove(&peer);
+                self.line.session_ended(peer);
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.disconnected(peer);
                 }
@@ -170,6 +172,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         links.channel.disconnected(peer);
         links.logging.disconnected(peer);
+        self.line.session_ended(peer);
         if let Some(collecting) = &mut sessions.collecting {
             collecting.disconnected(peer);
         }
@@ -187,6 +190,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     fn state_orphan(&mut self, refusal: &Refusal, out: &mut Vec<Effect>) {
+        if matches!(refusal, Refusal::Orphaned { .. }) && self.goes_back() {
+            // How far, the next life says.
+            return;
+        }
         let me = self.config.cluster.as_ref().map(|cluster| cluster.me);
         if let Some(loss) = me.and_then(|me| Loss::of(me, refusal)) {
             self.state_loss(loss, out);
@@ -196,7 +203,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     fn frames(&mut self, peer: NodeId, run: &Bytes, out: &mut Vec<Effect>) -> Result<(), HangUp> {
         let limit = self.config.cluster.as_ref().map_or(0, |cluster| cluster.links.frame_bytes_max());
         let mut rest: &[u8] = run;
-        while let Some((frame, behind)) = split(rest, limit)? {
+        // Within a frame the session may end: what follows is of none.
+        while self.sessions.as_ref().is_some_and(|sessions| sessions.outgoing.contains_key(&peer))
+            && let Some((frame, behind)) = split(rest, limit)?
+        {
             let frame = Frame::parse(frame)?;
             if let Frame::Marker { snapshot } = frame {
                 self.hear_of(snapshot);
@@ -214,7 +224,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             rest = behind;
         }
-        debug_assert!(rest.is_empty(), "the driver hands over whole frames");
         Ok(())
     }
 
@@ -254,6 +263,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
                 self.go_on_collecting(out);
             }
+            Frame::Agreed { asks, lives } => {
+                links.channel.rejoined(peer);
+                self.line.take_agreed(peer, asks, lives);
+            }
             // Its memory is full of what this node has not covered.
             Frame::Pinned { .. } => self.schedule.force(),
             // Heard of before it is taken in.
@@ -266,21 +279,33 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     fn hello(&mut self, peer: NodeId, hello: &Hello, out: &mut Vec<Effect>) -> Result<(), HangUp> {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
-            return Ok(());
-        };
         let ours = self.config.policy;
         let listed = self.config.cluster.as_ref().and_then(|cluster| cluster.others.get(&peer)).copied();
         let theirs = Policy::from_code([hello.declared.policy, hello.declared.failures_max]);
         if theirs != listed || listed.is_none_or(|theirs| ours.pair(theirs).is_err()) {
             return Err(HangUp::Policies { peer, listed, theirs, ours });
         }
-        let greeted = links.channel.greeted(peer, hello)?;
+        self.drop_lost_in_hand(peer, &hello.ends)?;
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Ok(());
+        };
+        let greeted = match links.channel.greeted(peer, hello) {
+            Err(refusal @ Refusal::Orphaned { .. }) => {
+                self.go_behind(peer, &hello.ends, out);
+                return Err(refusal.into());
+            }
+            // Who rolls back together with its like is told what they lost by the protocol; of others it has to be seen here.
+            Ok(Greeted { orphan: Some(_), .. }) if !listed.is_some_and(Policy::rolls_back) => {
+                self.go_behind(peer, &hello.ends, out);
+                return Ok(());
+            }
+            greeted => greeted?,
+        };
         // What came in an earlier session and is not delivered comes again in this one.
         self.backlog.retain(|pending| !is_from(&pending.delivery, peer));
         sessions.postponed.retain(|arrived| arrived.from != peer);
         if let Some(collecting) = &mut sessions.collecting {
-            collecting.greeted(peer, greeted.incarnation, greeted.collecting);
+            collecting.greeted(peer, hello);
         }
         links.logging.connected(peer, greeted.incarnation, &mut sessions.wishes);
         for &(incarnation, last) in &hello.ends {
@@ -294,6 +319,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         self.answer_collectors_if_due();
         self.perform_wishes(out);
+        if hello.rejoins && self.life != Life::Collecting {
+            self.say_all_is_told(peer);
+        }
         Ok(())
     }
 
@@ -493,14 +521,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Wish::Flush => true,
             Wish::Tell { .. } | Wish::Ordered { .. } => unreachable!("performed a line above"),
         });
+        // Others go back when they greet the node that lost something, and only behind what they were sent of it.
         if let Some((keep, lost)) = roll_back
+            && self.config.policy.rolls_back()
             && self.config.rules.keep(Rule::OrphansRollBack)
             && self.life != Life::Abandoned
         {
             let mut losses = Vec::new();
             links.logging.known_losses(&mut losses);
             self.life = Life::Abandoned;
-            out.push(Effect::RollBack(RolledBack { keep, lost, losses }));
+            out.push(Effect::RollBack(RollBack::To(RolledBack { keep, lost, losses })));
         }
     }
 

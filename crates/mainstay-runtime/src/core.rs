@@ -15,8 +15,8 @@ use mainstay_process::checkpoint::{final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
 use mainstay_process::handler::Handler;
+use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
-use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
@@ -60,7 +60,7 @@ pub(crate) enum GaveUp {
     /// Its handler panicked.
     Panicked(Abandoned),
     /// It depends on a state that another node lost.
-    RolledBack(RolledBack),
+    RolledBack(RollBack),
 }
 
 /// How a round ended.

@@ -16,8 +16,8 @@ use mainstay_journal::open::OpenReport;
 use mainstay_process::effect::Abandoned;
 use mainstay_process::event::Event;
 use mainstay_process::handler::Handler;
+use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
-use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{Progress, RecoverError, Recovery, Start};
 use mainstay_types::id::NodeId;
 use std::io;
@@ -310,7 +310,7 @@ impl<H: Handler + Send + 'static> Life<H> {
         &self,
         shared: &Arc<Shared<H>>,
         mut opened: Option<(OpenDisk, Duration)>,
-        mut roll_back: Option<RolledBack>,
+        mut roll_back: Option<RollBack>,
     ) -> Result<Recovered<H>, StartError> {
         for panics in 0.. {
             let (OpenDisk { journal, disk, mut storage, report }, opening) = match opened.take() {
@@ -368,8 +368,8 @@ impl<H: Handler + Send + 'static> Life<H> {
                 None
             }
             GaveUp::RolledBack(rolled_back) => {
-                let RolledBack { keep, lost, .. } = &rolled_back;
-                tracing::warn!(%keep, %lost, "deliveries above this one depend on a state that the other node lost: they are taken back");
+                let lost = rolled_back.lost();
+                tracing::warn!(%lost, "deliveries depend on a state that the other node lost: they are taken back");
                 shared.watch.rollbacks.fetch_add(1, Ordering::Relaxed);
                 Some(rolled_back)
             }

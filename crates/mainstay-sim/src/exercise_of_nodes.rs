@@ -460,5 +460,5 @@ fn entry(delivered: &Delivered) -> Entry {
         Took::Settled(output, _) => What::Settled { output: output.0, outcome: 0 },
     };
     let outputs = delivered.performed.outputs.iter().map(|(id, ..)| id.0).collect();
-    Entry { now: delivered.now.0, draw: delivered.seed, what, outputs }
+    Entry { delivery: 0, now: delivered.now.0, draw: delivered.seed, what, outputs }
 }

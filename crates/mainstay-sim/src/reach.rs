@@ -199,6 +199,16 @@ reach! {
     LineWithMessagesOnTheWay = "line_with_messages_on_the_way",
     /// A new world began with a line.
     LineRestored = "line_restored",
+    /// A node said that it may have lost deliveries.
+    LossStated = "loss_stated",
+    /// A node went back behind what another one lost, and said so.
+    OrphanWentBack = "orphan_went_back",
+    /// A node refused one that depends on what it lost.
+    OrphanRefused = "orphan_refused",
+    /// A node could not go back behind what another one lost, and said so.
+    StaysStopped = "stays_stopped",
+    /// A request whose answer was lost, and named, was executed anew.
+    AnsweredAnew = "answered_anew",
 }
 
 impl Reach {

@@ -33,11 +33,13 @@ pub enum SimMachine {
     Journal,
     /// Nodes that talk, under every logging policy.
     Cluster,
+    /// The same, with more nodes down at once than their policies survive.
+    Beyond,
 }
 
 impl SimMachine {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Process, Self::Journal, Self::Cluster];
+    pub const ALL: [Self; 4] = [Self::Process, Self::Journal, Self::Cluster, Self::Beyond];
 
     /// Its name on the command line.
     #[must_use]
@@ -46,6 +48,7 @@ impl SimMachine {
             Self::Process => "process",
             Self::Journal => "journal",
             Self::Cluster => "cluster",
+            Self::Beyond => "beyond",
         }
     }
 
@@ -57,6 +60,9 @@ impl SimMachine {
                 "mainstay-process over mainstay-journal: pessimistic message logging (Zhao 2014, section 2.3.1), output commit"
             }
             Self::Journal => "mainstay-journal alone: paged asynchronous log, docs/journal-format.md",
+            Self::Beyond => {
+                "the cluster, with more failures at once than the policies survive: what is lost is said, and all go on (docs/message-logging.md)"
+            }
             Self::Cluster => {
                 "mainstay-process, -channel and -recovery on several nodes: message logging (Alvisi and Marzullo 1998; Zhao 2014, chapter 2)"
             }
@@ -70,6 +76,7 @@ impl SimMachine {
             Self::Process => Reach::of_process(),
             Self::Journal => crate::journal_world::BRANCHES,
             Self::Cluster => crate::cluster::BRANCHES,
+            Self::Beyond => crate::cluster::BRANCHES_BEYOND,
         }
     }
 
@@ -79,6 +86,7 @@ impl SimMachine {
         match self {
             Self::Process => &Rule::OF_ONE_PROCESS,
             Self::Journal => &[Rule::FailedSyncPoisons, Rule::StaleRecordRefused],
+            Self::Beyond => &[Rule::LossStated, Rule::OrphansRollBack],
             Self::Cluster => &[
                 Rule::MessageAfterLogged,
                 Rule::DeterminantsTravel,
@@ -342,7 +350,12 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
             World::new(Rc::<LedgerSubject>::default(), Plan::default(), seed, rules, trace).run()
         }
         SimMachine::Journal => JournalWorld::new(seed, rules, trace).run(),
-        SimMachine::Cluster => ClusterWorld::new(Rc::new(OwnSubject), seed, rules, trace).run(rules),
+        SimMachine::Cluster => {
+            ClusterWorld::new(Rc::new(OwnSubject::default()), seed, rules, trace).run(rules)
+        }
+        SimMachine::Beyond => {
+            ClusterWorld::new(Rc::new(OwnSubject { beyond: true }), seed, rules, trace).run(rules)
+        }
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

@@ -31,6 +31,8 @@ pub enum Rule {
     KeepUntilCovered,
     /// A node takes its part in a snapshot before it takes in anything that came after another node took its own.
     CutBeforeDelivery,
+    /// What is lost because more nodes failed at once than a policy survives is said.
+    LossStated,
 }
 
 impl Rule {
@@ -47,7 +49,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -61,6 +63,7 @@ impl Rule {
         Self::OrphansRollBack,
         Self::KeepUntilCovered,
         Self::CutBeforeDelivery,
+        Self::LossStated,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -80,6 +83,7 @@ impl Rule {
             Self::OrphansRollBack => "orphans-stay",
             Self::KeepUntilCovered => "transport-trusted",
             Self::CutBeforeDelivery => "marker-behind",
+            Self::LossStated => "loss-unstated",
         }
     }
 
@@ -112,6 +116,7 @@ impl Rule {
                 "Alvisi and Marzullo 1998: while |Log(e)| <= f, Depend(e) is within Log(e)"
             }
             Self::OrphansRollBack => "Strom and Yemini 1985: an orphan of a lost state rolls back",
+            Self::LossStated => "docs/message-logging.md, more failures than a policy survives",
             Self::KeepUntilCovered => {
                 "application-level reliable messaging: Zhao 2014, section 2.3.2, figure 2.12; Saltzer, Reed and Clark 1984"
             }

@@ -321,7 +321,8 @@ impl World {
                 live.channel.collected(peer).expect("it was asked");
                 self.replay_collected(at);
             }
-            other @ (Frame::Pinned { .. }
+            other @ (Frame::Agreed { .. }
+            | Frame::Pinned { .. }
             | Frame::Recovered
             | Frame::Marker { .. }
             | Frame::Refused { .. }) => {

@@ -4,6 +4,7 @@ use mainstay_journal::record::{Kind, Record};
 use mainstay_process::event::{Identity, Resolution};
 use mainstay_process::handler::Outcome;
 use mainstay_process::record::delivery::Delivery;
+use mainstay_process::record::orphaned::{self, Orphaned};
 use mainstay_process::record::prefix::Prefix;
 use mainstay_process::record::quarantined::Quarantined;
 use mainstay_process::record::rolled_back::{self, RolledBack};
@@ -125,6 +126,10 @@ fn describe(record: &Record<'_>) -> Result<(Option<Prefix>, String), RecordError
             format!("deliveries above {keep} before this are void: they depended on a state that {lost} lost")
         }
         marked::KIND => format!("took part in snapshot {}", marked::decode(record.payload)?),
+        orphaned::KIND => {
+            let Orphaned { lost, executed, .. } = Orphaned::decode(record.payload)?;
+            format!("at {executed} this node was found to depend on what {lost} lost, and goes back")
+        }
         Kind(kind) => return Err(RecordError::UnknownKind { kind }),
     };
     Ok((None, says))

@@ -14,6 +14,7 @@
 //! | 25 | [`rolled_back`] | no |
 //! | 26 | [`recalled`] | yes |
 //! | 27 | [`marked`] | no |
+//! | 28 | [`orphaned`] | no |
 //!
 //! A delivery begins with a [`prefix::Prefix`]. All numbers are little-endian.
 
@@ -21,6 +22,7 @@ pub mod delivery;
 pub mod intended;
 pub mod marked;
 pub mod message;
+pub mod orphaned;
 pub mod prefix;
 pub mod quarantined;
 pub mod recalled;

@@ -18,9 +18,9 @@ use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::{Effect, Output, Reply};
 use mainstay_process::event::{CheckpointEvent, Event, Identity, ReplyToken, Request};
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
+use mainstay_process::loss::RollBack;
 use mainstay_process::port::{Guarantee, Port};
 use mainstay_process::process::Process;
-use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{RecoverError, Recovery, Start};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{OutputId, StoreId};
@@ -148,7 +148,7 @@ impl<H: Handler> Machine<H> {
         config: Config,
         handler: H,
         new_store: StoreId,
-        roll_back: Option<RolledBack>,
+        roll_back: Option<RollBack>,
     ) -> Result<Self, RecoverError> {
         let options = OpenOptions {
             geometry: Geometry { page_bytes: 4096, pages: 3, segment_pages: 4 },

@@ -8,8 +8,8 @@ use mainstay_process::config::{Cluster, Config, Limits};
 use mainstay_process::effect::{Effect, HangUp, Reply};
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_process::handler::{Answer, Context, Handler, RequestId, RestoreError};
-use mainstay_process::loss::Loss;
-use mainstay_process::record::rolled_back::RolledBack;
+use mainstay_process::loss::{Loss, RollBack};
+use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{ClusterId, DeliveryIndex, NodeId, StoreId};
 use mainstay_types::level::Level;
@@ -122,12 +122,13 @@ pub(crate) struct Net {
 pub(crate) struct Beyond {
     pub(crate) losses: Vec<(NodeId, Loss)>,
     pub(crate) rolled_back: BTreeSet<NodeId>,
-    pub(crate) refused: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes that cannot go back, and say so.
+    pub(crate) stopped: BTreeSet<NodeId>,
     pub(crate) answers: BTreeMap<String, String>,
 }
 
 impl Beyond {
-    /// Takes what may be seen only now; gives back everything else. A peer that is refused for the first time goes into `refused`.
+    /// Takes what may be seen only now; gives back everything else. A peer that is refused goes into `refused`.
     pub(crate) fn take(&mut self, node: NodeId, effect: Effect, refused: &mut Vec<NodeId>) -> Option<Effect> {
         match effect {
             Effect::HangUp { peer, why } => {
@@ -138,10 +139,7 @@ impl Beyond {
                     ) | HangUp::RefusedByPeer { code: 10 | 17 | 18, .. }
                 );
                 assert!(for_a_loss, "{node} hangs up on {peer}: {why}");
-                // Who hung up hears no more.
-                if self.refused.insert((node.min(peer), node.max(peer))) {
-                    refused.push(peer);
-                }
+                refused.push(peer);
                 None
             }
             Effect::Lost(loss) => {
@@ -182,12 +180,19 @@ impl Net {
         usize::try_from((self.seed >> 33) % below as u64).expect("below a usize")
     }
 
-    pub(crate) fn start(&mut self, node: NodeId, roll_back: Option<RolledBack>) {
+    pub(crate) fn start(&mut self, node: NodeId, roll_back: Option<RollBack>) {
         let disk = self.disks.remove(&node).expect("a dead node's disk lies there");
         let handler = Ring { me: node.0, ..Ring::default() };
         let config = config(node.0, self.policies, self.level, self.window_messages_max);
         let store = StoreId([u8::try_from(node.0).expect("small"); 16]);
-        let machine = Machine::start(disk, config, handler, store, roll_back).expect("it recovers");
+        let machine = match Machine::start(disk, config, handler, store, roll_back) {
+            Ok(machine) => machine,
+            Err(RecoverError::CannotGoBack { .. }) if self.beyond.is_some() => {
+                self.beyond.as_mut().expect("seen a line above").stopped.insert(node);
+                return;
+            }
+            Err(error) => panic!("{node}: {error}"),
+        };
         self.nodes.insert(node, machine);
         self.take_out(node);
         for other in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -200,7 +205,6 @@ impl Net {
         if one == other
             || !self.nodes.contains_key(&one)
             || !self.nodes.contains_key(&other)
-            || self.beyond.as_ref().is_some_and(|beyond| beyond.refused.contains(&pair))
             || !self.connected.insert(pair)
         {
             return;

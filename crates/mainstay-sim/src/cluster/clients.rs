@@ -1,10 +1,12 @@
 //! The outside of a cluster: clients who repeat by key at the same node, readers, receivers of outputs and the person who resolves
 //! what is in doubt.
 
+use crate::cluster::service::delivery_of;
 use crate::cluster::subject::Asked;
 use crate::cluster::world::{ClusterWorld, Happening};
 use crate::plan::Trouble;
 use crate::properties::legal_order::{Alone, LegalOrder};
+use crate::properties::losses_stated::{Made, Stated};
 use crate::properties::{Property, Violation};
 use crate::reach::Reach;
 use crate::world::{MICROSECOND, MILLISECOND};
@@ -25,6 +27,7 @@ pub(crate) struct Call {
     pub(crate) answer: Option<Answer>,
     /// The life that gave the answer.
     answered_in: u64,
+    made: Made,
     /// How often it is asked for again once it is answered.
     again: u32,
 }
@@ -50,14 +53,22 @@ impl Call {
     }
 
     /// Compares with a run without failures.
-    pub(crate) fn check<A: Alone>(&self, number: u64, order: &LegalOrder<A>) -> Result<(), Violation> {
+    pub(crate) fn check<A: Alone>(
+        &self,
+        number: u64,
+        order: &LegalOrder<A>,
+        stated: &Stated,
+    ) -> Result<(), Violation> {
         let folded = order.folded(self.home.0, number);
-        let least = usize::from(self.identity != Identity::None);
+        let lost = self.answer.is_some() && stated.names(self.home, self.made);
+        let least = usize::from(self.identity != Identity::None && !lost);
         if folded > 1 || folded < least {
             let what = format!("call {number} was taken in {folded} times at {}", self.home);
             return Err(Violation::new(Property::DeliveredOnce, what));
         }
-        self.answer.as_ref().map_or(Ok(()), |answer| order.answered(self.home.0, number, answer))
+        let Some(answer) = &self.answer else { return Ok(()) };
+        let there = order.answered(self.home.0, number, answer);
+        stated.judge(self.home, self.made, "the answer to a call", there)
     }
 }
 
@@ -78,7 +89,15 @@ impl ClusterWorld {
         let number = self.calls.len();
         let asked = self.subject.call(number as u64, &ids, &self.setup.rates, &mut self.random);
         let Some(Asked { home, body, identity, again }) = asked else { return };
-        self.calls.push(Call { home, body, identity, answer: None, answered_in: 0, again });
+        self.calls.push(Call {
+            home,
+            body,
+            identity,
+            answer: None,
+            answered_in: 0,
+            made: Made::default(),
+            again,
+        });
         self.ask(number);
     }
 
@@ -144,11 +163,21 @@ impl ClusterWorld {
         match (self.who(token), reply) {
             (Who::Reader(number), Reply::Read { answer, .. }) => {
                 self.reached.hit(Reach::Read);
-                self.reads.push((node, number, answer));
+                let life = self.incarnation(node);
+                let delivery = delivery_of(&answer.body);
+                self.reads.push((node, number, answer, Made { life, delivery }));
             }
             (Who::Call(number), Reply::Answer { answer, replayed, .. }) => {
-                let life = self.nodes[&node].lives;
+                let (life, incarnation) = (self.nodes[&node].lives, self.incarnation(node));
                 let call = &mut self.calls[number];
+                if call.answer.as_ref().is_some_and(|before| *before != *answer)
+                    && self.stated.names(node, call.made)
+                {
+                    // Lost, and named: it was asked for again, and is another request.
+                    self.reached.hit(Reach::AnsweredAnew);
+                    call.answered_in = life;
+                    call.answer = Some((*answer).clone());
+                }
                 if let Some(before) = &call.answer
                     && *before != *answer
                 {
@@ -164,6 +193,7 @@ impl ClusterWorld {
                     call.answered_in = life;
                     call.again += u32::from(lost);
                 }
+                call.made = Made { life: incarnation, delivery: delivery_of(&answer.body) };
                 call.answer = Some((*answer).clone());
             }
             (_, Reply::Busy { limit: Limit::SenderLog }) => self.reached.hit(Reach::BusySenderLog),
@@ -173,11 +203,16 @@ impl ClusterWorld {
         Ok(())
     }
 
+    fn incarnation(&self, node: NodeId) -> u64 {
+        self.nodes[&node].life.as_ref().map_or(0, |life| life.process.incarnation().0)
+    }
+
     // ---- receivers of outputs
 
     pub(crate) fn let_out(&mut self, node: NodeId, output: Output) -> Result<(), Violation> {
         let Output { id, port, key, body, .. } = output;
-        self.outputs.entry((node, id)).or_default().leaves(port.0, &key, &body)?;
+        let incarnation = self.incarnation(node);
+        self.outputs.entry((node, id)).or_default().leaves(port.0, &key, &body, incarnation)?;
         self.under_way += 1;
         let life = self.nodes[&node].lives;
         let arrives = Happening::Output { node, life, output: id, port: port.0, key, body: body.to_vec() };

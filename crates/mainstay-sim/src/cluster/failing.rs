@@ -48,7 +48,13 @@ impl ClusterWorld {
             return Ok(());
         }
         match kind {
-            0..=4 if self.doom(node) => {}
+            0..=4 if self.doom(node) => {
+                if self.setup.beyond && self.random.chance(300) {
+                    for other in ids {
+                        self.doom(other);
+                    }
+                }
+            }
             5..=6 if self.plan.has(Trouble::Network) => self.break_connection(node, other),
             7 if self.plan.has(Trouble::Network) => self.partition(node),
             8..=9 if self.plan.has(Trouble::Orders) && self.nodes[&node].life.is_some() => {

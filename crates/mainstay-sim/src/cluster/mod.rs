@@ -69,3 +69,22 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::LineWithMessagesOnTheWay,
     Reach::LineRestored,
 ];
+
+/// Those of nodes that fail in greater numbers than their policies survive.
+pub(crate) const BRANCHES_BEYOND: &[Reach] = &[
+    Reach::Kill,
+    Reach::PowerCut,
+    Reach::CrashInRecovery,
+    Reach::CrashWhileCollecting,
+    Reach::CheckpointUsed,
+    Reach::TwoDown,
+    Reach::AllDown,
+    Reach::NodeRolledBack,
+    Reach::Collected,
+    Reach::MixedPolicies,
+    Reach::LossStated,
+    Reach::OrphanWentBack,
+    Reach::OrphanRefused,
+    Reach::StaysStopped,
+    Reach::AnsweredAnew,
+];

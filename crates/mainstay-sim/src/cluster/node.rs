@@ -23,8 +23,8 @@ use mainstay_journal::storage::{Failure, Storage, StorageError};
 use mainstay_process::config::Config;
 use mainstay_process::effect::{Abandoned, Effect};
 use mainstay_process::event::Event;
+use mainstay_process::loss::{Loss, RollBack};
 use mainstay_process::process::Process;
-use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::{RecoverError, Start};
 use mainstay_types::id::NodeId;
 use mainstay_types::rules::Rules;
@@ -51,7 +51,7 @@ pub(crate) struct Node {
     /// It has crashed, and not everyone who is up has greeted it since.
     pub(crate) rejoins: bool,
     /// What the next life has to take back.
-    pub(crate) roll_back: Option<RolledBack>,
+    pub(crate) roll_back: Option<RollBack>,
     /// The epoch of the connection that it believes to have with a peer.
     pub(crate) sessions: BTreeMap<NodeId, u64>,
     skew_ns: i64,
@@ -77,6 +77,8 @@ pub(crate) struct Life {
 enum NoStart {
     Crashed(Reach),
     Violated(Violation),
+    /// It depends on what is lost, and cannot go back.
+    StaysStopped,
 }
 
 impl Node {
@@ -145,6 +147,9 @@ impl Node {
         if let RecoverError::HandlerPanicked(abandoned) = error {
             return NoStart::Violated(panicked(self.id, abandoned));
         }
+        if matches!(error, RecoverError::CannotGoBack { .. }) {
+            return NoStart::StaysStopped;
+        }
         let what = format!("{}: recovery is refused: {error} ({error:?})", self.id);
         NoStart::Violated(Violation::new(Property::Recovers, what))
     }
@@ -183,6 +188,14 @@ impl ClusterWorld {
         match self.try_start(id) {
             Ok(()) => Ok(()),
             Err(NoStart::Violated(violation)) => Err(violation),
+            Err(NoStart::StaysStopped) if self.setup.beyond => {
+                self.stays_stopped = true;
+                Ok(())
+            }
+            Err(NoStart::StaysStopped) => {
+                let what = format!("{id} cannot go back behind what is lost, and nothing can be");
+                Err(Violation::new(Property::SurvivorsRunOn, what))
+            }
             Err(NoStart::Crashed(during)) => {
                 self.reached.hit(during);
                 self.crash(id, during);
@@ -323,10 +336,23 @@ impl ClusterWorld {
                 }
                 Effect::Frames { to, bytes } => self.send_frames(id, to, bytes),
                 Effect::Spill(spill) => self.spill(id, spill),
+                Effect::HangUp { peer, why } if self.setup.beyond && survivors_run_on::may_refuse(&why) => {
+                    self.reached.hit(Reach::OrphanRefused);
+                    // Who hangs up hears no more of that connection.
+                    self.node(id).sessions.remove(&peer);
+                    self.break_connection(id, peer);
+                }
+                Effect::Lost(loss) if self.setup.beyond => {
+                    self.reached.add(Reach::LossStated, u64::from(matches!(loss, Loss::Recovered { .. })));
+                    self.reached.add(Reach::OrphanWentBack, u64::from(matches!(loss, Loss::Undone { .. })));
+                    self.stated.take(id, &loss);
+                }
                 Effect::HangUp { peer, why } => return Err(survivors_run_on::hung_up(id, peer, &why)),
                 Effect::Lost(loss) => return Err(survivors_run_on::stated_loss(id, &loss)),
                 Effect::RollBack(rolled_back) => {
-                    survivors_run_on::rolls_back(id, self.setup.policies[&id], &rolled_back)?;
+                    if !self.setup.beyond {
+                        survivors_run_on::rolls_back(id, self.setup.policies[&id], &rolled_back)?;
+                    }
                     self.reached.hit(Reach::NodeRolledBack);
                     self.die(id);
                     self.node(id).roll_back = Some(rolled_back);

@@ -13,7 +13,11 @@ use mainstay_types::time::Time;
 use std::collections::BTreeMap;
 
 /// The simulator's own service.
-pub(crate) struct OwnSubject;
+#[derive(Default)]
+pub(crate) struct OwnSubject {
+    /// More nodes are down at once than their policies survive.
+    pub(crate) beyond: bool,
+}
 
 impl Hosted for Service {
     fn open(&self) -> usize {
@@ -52,8 +56,8 @@ impl Alone for OwnAlone {
 
 impl Subject for OwnSubject {
     fn setup(&self, random: &mut Random) -> Setup {
-        let mut setup = Setup::draw(random);
-        setup.snapshot_ms = if random.chance(600) { random.between(10, 60) } else { 0 };
+        let mut setup = Setup::draw(random, self.beyond);
+        setup.snapshot_ms = if !self.beyond && random.chance(600) { random.between(10, 60) } else { 0 };
         setup
     }
 
@@ -97,19 +101,22 @@ impl Subject for OwnSubject {
                 return Err(Violation::new(Property::LegalOrder, what));
             }
         }
-        for (node, _, shown) in &world.reads {
+        for &(node, _, ref shown, made) in &world.reads {
             let number = |at: usize| {
                 u64::from_le_bytes(shown.body[at..at + 8].try_into().expect("a read shows two numbers"))
             };
             let (chain, deliveries) = (number(0), number(8));
             let chains = &order.alone(node.0).chains;
             let model = usize::try_from(deliveries).ok().and_then(|place| chains.get(place));
-            if model != Some(&chain) {
+            let there = if model == Some(&chain) {
+                Ok(())
+            } else {
                 let what = format!(
                     "{node} showed the chain {chain:x} after {deliveries} deliveries; a run without failures: {model:x?}"
                 );
-                return Err(Violation::new(Property::LegalOrder, what));
-            }
+                Err(Violation::new(Property::LegalOrder, what))
+            };
+            world.stated.judge(node, made, "a read", there)?;
         }
         world.compare(&order)
     }

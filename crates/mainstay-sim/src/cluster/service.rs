@@ -41,6 +41,11 @@ pub(crate) enum Kind {
     Output { port: u8 },
 }
 
+/// The last delivery that an answer, an output or a read of this service shows; 0 for what another service says.
+pub(crate) fn delivery_of(body: &[u8]) -> u64 {
+    body.get(24..32).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
 /// What nodes tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
@@ -66,6 +71,8 @@ enum Way {
 /// One delivery, as the handler saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
+    /// Its place in the node's history.
+    pub(crate) delivery: u64,
     pub(crate) now: u64,
     pub(crate) draw: u64,
     pub(crate) what: What,
@@ -270,7 +277,11 @@ impl State {
     }
 
     fn shown(&self, call: u64, value: u64) -> Vec<u8> {
-        [call, value, self.chain, self.history.len() as u64].map(u64::to_le_bytes).concat()
+        [call, value, self.chain, self.last_delivery()].map(u64::to_le_bytes).concat()
+    }
+
+    fn last_delivery(&self) -> u64 {
+        self.history.last().map_or(0, |entry| entry.delivery)
     }
 
     /// Requests that are taken and not answered.
@@ -328,7 +339,9 @@ impl Service {
             What::Request { index, .. } => Some((index, None)),
             _ => None,
         };
-        let entry = Entry { now: context.now().0, draw: context.random_u64(), what, outputs: Vec::new() };
+        let RequestId(DeliveryIndex(delivery)) = context.request();
+        let entry =
+            Entry { delivery, now: context.now().0, draw: context.random_u64(), what, outputs: Vec::new() };
         let mut real = Real { context, current };
         self.state.apply(&entry, &mut real);
         real.current.and_then(|(_, answer)| answer)
@@ -346,7 +359,8 @@ impl Handler for Service {
     }
 
     fn query(&self, _: &[u8]) -> Answer {
-        let body = [self.state.chain, self.state.history.len() as u64].map(u64::to_le_bytes).concat();
+        let seen = [self.state.chain, self.state.history.len() as u64, 0, self.state.last_delivery()];
+        let body = seen.map(u64::to_le_bytes).concat();
         Answer { status: 200, body }
     }
 

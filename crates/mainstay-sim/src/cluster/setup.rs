@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) level: Level,
     /// How many nodes may be down at the same time.
     pub(crate) down_max: usize,
+    /// Whether that is more than their policies survive.
+    pub(crate) beyond: bool,
     pub(crate) calls: usize,
     pub(crate) rates: Rates,
     /// Between two snapshots, in milliseconds, at most; 0 if nobody asks for any.
@@ -58,7 +60,7 @@ pub(crate) struct Rates {
 }
 
 impl Setup {
-    pub(crate) fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random, beyond: bool) -> Self {
         let count = match random.below(10) {
             0 => 2,
             1..=5 => 3,
@@ -66,8 +68,22 @@ impl Setup {
             _ => random.between(5, 8),
         };
         let nodes: Vec<NodeId> = (1..=count as u32).map(NodeId).collect();
-        let policies = policies(random, &nodes);
-        Self::among(random, policies)
+        let mut policies = drawn_policies(random, &nodes);
+        // Optimistic nodes survive any number; beside others that lose more than they survive, they say that they cannot go back.
+        let no_beyond = |policies: &BTreeMap<NodeId, Policy>| {
+            let survives_any = policies.values().all(|policy| policy.survives() == Failures::Any);
+            survives_any || policies.values().any(|policy| policy.rolls_back())
+        };
+        while beyond && no_beyond(&policies) {
+            policies = drawn_policies(random, &nodes);
+        }
+        let mut setup = Self::among(random, policies);
+        if beyond {
+            let least = setup.down_max as u64 + 1;
+            setup.down_max = usize::try_from(random.between(least, count)).expect("a cluster is small");
+            setup.beyond = true;
+        }
+        setup
     }
 
     /// The policies of these nodes: `given`, or drawn.
@@ -88,7 +104,7 @@ impl Setup {
                 assert!(nodes.len() >= least, "`{policy}` needs {least} nodes, there are {}", nodes.len());
                 nodes.iter().map(|&node| (node, policy)).collect()
             }
-            None if nodes.len() > 1 => policies(random, nodes),
+            None if nodes.len() > 1 => drawn_policies(random, nodes),
             None => {
                 let policy = if random.coin() { Policy::Immediate } else { Policy::Deferred };
                 nodes.iter().map(|&node| (node, policy)).collect()
@@ -147,8 +163,20 @@ impl Setup {
         let ports = PORTS.iter().zip(GUARANTEES);
         let ports = ports.map(|(name, guarantee)| Port { name: (*name).to_owned(), guarantee, lines: false });
         let (name, ports, page_bytes) = ("service".to_owned(), ports.collect(), 4096);
-        let snapshot_ms = 0;
-        Self { policies, level, down_max, calls, rates, snapshot_ms, name, ports, page_bytes, limits, links }
+        Self {
+            policies,
+            level,
+            down_max,
+            beyond: false,
+            calls,
+            rates,
+            snapshot_ms: 0,
+            name,
+            ports,
+            page_bytes,
+            limits,
+            links,
+        }
     }
 
     /// Makes room for bodies of so many bytes, and messages that carry them. A key is remembered longer than anybody repeats it.
@@ -198,7 +226,7 @@ impl Setup {
 }
 
 /// All the same, or each node its own, among those that guarantee something together.
-fn policies(random: &mut Random, nodes: &[NodeId]) -> BTreeMap<NodeId, Policy> {
+fn drawn_policies(random: &mut Random, nodes: &[NodeId]) -> BTreeMap<NodeId, Policy> {
     let logged: Vec<Policy> = Policy::ALL.into_iter().filter(|policy| *policy != Policy::Unlogged).collect();
     let failures_max = (nodes.len() as u64 - 1).min(3);
     let one = |random: &mut Random| match logged[random.index(logged.len())] {

@@ -8,6 +8,7 @@ use crate::cluster::snapshots::Snapshots;
 use crate::cluster::subject::{Hosted, Subject};
 use crate::plan::Plan;
 use crate::properties::legal_order::{Alone, LegalOrder};
+use crate::properties::losses_stated::{Made, Stated};
 use crate::properties::{Property, Violation, nothing_pinned, outputs_of_nodes};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
@@ -163,8 +164,12 @@ pub(crate) struct ClusterWorld {
     pub(crate) tokens: Vec<Who>,
     /// What readers asked.
     pub(crate) queries: Vec<Vec<u8>>,
-    /// What they saw: node, number of the query, answer.
-    pub(crate) reads: Vec<(NodeId, usize, Answer)>,
+    /// What they saw: node, number of the query, answer, and when.
+    pub(crate) reads: Vec<(NodeId, usize, Answer, Made)>,
+    /// What nodes say is lost.
+    pub(crate) stated: Stated,
+    /// A node can go back to no state that depends on nothing lost, and says so: a person has to help.
+    pub(crate) stays_stopped: bool,
     /// What receivers got: port, body, times, and whether one is on its way.
     pub(crate) outputs: BTreeMap<(NodeId, OutputId), outputs_of_nodes::Received>,
     pub(crate) steps: u64,
@@ -240,6 +245,8 @@ impl ClusterWorld {
             tokens: Vec::new(),
             queries: Vec::new(),
             reads: Vec::new(),
+            stated: Stated::default(),
+            stays_stopped: false,
             outputs: BTreeMap::new(),
             steps: 0,
             crashes: 0,
@@ -283,6 +290,10 @@ impl ClusterWorld {
             self.now_ns = at;
             let steps = self.steps;
             self.happen(happening)?;
+            if self.stays_stopped {
+                self.reached.hit(Reach::StaysStopped);
+                return Ok(());
+            }
             if self.steps > steps {
                 idle_since_ns = at;
             }
@@ -473,15 +484,16 @@ impl ClusterWorld {
     /// What readers of a node asked and saw.
     pub(crate) fn reads_of(&self, node: NodeId) -> Vec<(&[u8], &Answer)> {
         let reads = self.reads.iter().filter(|(of, ..)| *of == node);
-        reads.map(|(_, query, shown)| (self.queries[*query].as_slice(), shown)).collect()
+        reads.map(|(_, query, shown, _)| (self.queries[*query].as_slice(), shown)).collect()
     }
 
     /// Compares what clients and receivers saw with a run without failures; nobody may keep anything for anybody.
     pub(crate) fn compare<A: Alone>(&self, order: &LegalOrder<A>) -> Result<(), Violation> {
         for (number, call) in self.calls.iter().enumerate() {
-            call.check(number as u64, order)?;
+            call.check(number as u64, order, &self.stated)?;
         }
-        outputs_of_nodes::check(&self.setup.ports, &self.outputs, order, self.nodes.keys().copied())?;
+        let nodes = self.nodes.keys().copied();
+        outputs_of_nodes::check(&self.setup.ports, &self.outputs, order, &self.stated, nodes)?;
         for (&id, node) in &self.nodes {
             let life = node.life.as_ref().expect("all nodes are up at rest");
             nothing_pinned::check(id, life.process.retained())?;

@@ -18,8 +18,8 @@ use mainstay_process::config::Config;
 use mainstay_process::effect::{Effect, Reply};
 use mainstay_process::event::{Event, PeerEvent, ReplyToken, Request};
 use mainstay_process::handler::Handler;
+use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
-use mainstay_process::record::rolled_back::RolledBack;
 use mainstay_process::recover::Start;
 use mainstay_types::id::{NodeId, StoreId};
 use mainstay_types::level::Level;
@@ -168,7 +168,7 @@ impl<'a, H: Handler> Standing<'a, H> {
     }
 
     /// It depends on what another node lost: begins anew where it does not.
-    fn roll_back(&mut self, at: usize, rolled_back: RolledBack) -> Result<(), String> {
+    fn roll_back(&mut self, at: usize, rolled_back: RollBack) -> Result<(), String> {
         let peer = self.node(at);
         self.on_the_way.retain(|(from, to, _)| *from != at && *to != at);
         let Up { config, process, mut image, left, .. } = self.ups.remove(at);
@@ -239,7 +239,7 @@ fn up<H: Handler>(
     config: Config,
     mut image: Disk,
     handler: H,
-    roll_back: Option<RolledBack>,
+    roll_back: Option<RollBack>,
 ) -> Result<(Up<H>, Vec<Effect>), String> {
     let store = u8::try_from(at + 1).expect("a cluster is small");
     let options = OpenOptions {

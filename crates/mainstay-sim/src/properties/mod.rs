@@ -9,6 +9,7 @@ pub(crate) mod handler_panics;
 pub(crate) mod invariant;
 pub(crate) mod legal_order;
 pub(crate) mod line_restorable;
+pub(crate) mod losses_stated;
 pub(crate) mod nothing_pinned;
 pub(crate) mod outputs_guaranteed;
 pub(crate) mod outputs_of_nodes;
@@ -48,6 +49,8 @@ pub(crate) enum Property {
     LineRestorable,
     /// Who did not fail goes on, unless its policy says that it may roll back.
     SurvivorsRunOn,
+    /// What is stated as lost is exactly what is missing.
+    LossesStated,
     /// No message is kept for ever.
     NothingPinned,
     /// Recovery succeeds after every fault that it is made for.
@@ -68,7 +71,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -81,6 +84,7 @@ impl Property {
         Self::LegalOrder,
         Self::LineRestorable,
         Self::SurvivorsRunOn,
+        Self::LossesStated,
         Self::NothingPinned,
         Self::Recovers,
         Self::Progress,
@@ -107,6 +111,7 @@ impl Property {
             Self::LegalOrder => "legal-order",
             Self::LineRestorable => "line-restorable",
             Self::SurvivorsRunOn => "survivors-run-on",
+            Self::LossesStated => "losses-stated",
             Self::NothingPinned => "nothing-pinned",
             Self::Recovers => "recovers",
             Self::Progress => "progress",
@@ -134,6 +139,7 @@ impl Property {
             Self::LegalOrder => legal_order::SOURCE,
             Self::LineRestorable => line_restorable::SOURCE,
             Self::SurvivorsRunOn => survivors_run_on::SOURCE,
+            Self::LossesStated => losses_stated::SOURCE,
             Self::NothingPinned => nothing_pinned::SOURCE,
             Self::Recovers => {
                 "journal and process: only damage below the durable watermark may refuse to start"

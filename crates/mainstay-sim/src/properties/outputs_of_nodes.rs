@@ -1,7 +1,9 @@
 //! Each port of each node gives its guarantee, and shows only what a crash-free run shows.
 
 use super::legal_order::{Alone, LegalOrder};
+use super::losses_stated::{Made, Stated};
 use super::{Property, Violation};
+use crate::cluster::service::delivery_of;
 use mainstay_process::event::Resolution;
 use mainstay_process::port::{Guarantee, Port};
 use mainstay_types::id::{NodeId, OutputId};
@@ -13,6 +15,8 @@ pub(crate) struct Received {
     pub(crate) port: usize,
     pub(crate) key: String,
     pub(crate) body: Vec<u8>,
+    /// When it left last.
+    pub(crate) made: Made,
     pub(crate) times: u32,
     pub(crate) under_way: u32,
     /// What a person decided while it was in doubt and had not arrived.
@@ -21,7 +25,8 @@ pub(crate) struct Received {
 
 impl Received {
     /// Takes note of one that leaves.
-    pub(crate) fn leaves(&mut self, port: usize, key: &str, body: &[u8]) -> Result<(), Violation> {
+    pub(crate) fn leaves(&mut self, port: usize, key: &str, body: &[u8], life: u64) -> Result<(), Violation> {
+        self.made = Made { life, delivery: delivery_of(body) };
         let first = self.times + self.under_way == 0;
         self.under_way += 1;
         if first && self.key.is_empty() {
@@ -41,11 +46,13 @@ pub(crate) fn check<A: Alone>(
     ports: &[Port],
     received: &BTreeMap<(NodeId, OutputId), Received>,
     order: &LegalOrder<A>,
+    stated: &Stated,
     nodes: impl Iterator<Item = NodeId>,
 ) -> Result<(), Violation> {
     let left = received.iter().filter(|(_, received)| !received.key.is_empty());
     for (&(node, output), received) in left {
-        order.sent(node.0, output.0, received.port, &received.body)?;
+        let there = order.sent(node.0, output.0, received.port, &received.body);
+        stated.judge(node, received.made, &received.key, there)?;
     }
     for node in nodes {
         for (&output, &(port, _)) in order.outputs(node.0) {

@@ -2,9 +2,9 @@
 //! right about the past.
 
 use super::{Property, Violation};
+use mainstay_channel::refusal::Refusal;
 use mainstay_process::effect::HangUp;
-use mainstay_process::loss::Loss;
-use mainstay_process::record::rolled_back::RolledBack;
+use mainstay_process::loss::{Loss, RollBack};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::NodeId;
 
@@ -12,8 +12,8 @@ pub(crate) const SOURCE: &str = "no orphans under pessimistic and causal logging
      optimistic logging: Strom and Yemini 1985";
 
 /// Fails if `node`, under `policy`, may not do that.
-pub(crate) fn rolls_back(node: NodeId, policy: Policy, rolled_back: &RolledBack) -> Result<(), Violation> {
-    if policy.rolls_back() {
+pub(crate) fn rolls_back(node: NodeId, policy: Policy, rolled_back: &RollBack) -> Result<(), Violation> {
+    if policy.rolls_back() && matches!(rolled_back, RollBack::To(_)) {
         return Ok(());
     }
     let what = format!("{node} rolls back under `{policy}`: {rolled_back:?}");
@@ -28,4 +28,15 @@ pub(crate) fn hung_up(node: NodeId, peer: NodeId, why: &HangUp) -> Violation {
 /// Nor do they ever find that something is lost for good.
 pub(crate) fn stated_loss(node: NodeId, loss: &Loss) -> Violation {
     Violation::new(Property::SurvivorsRunOn, format!("{node} states a loss: {loss}"))
+}
+
+/// Beyond what they survive they refuse only who depends on what is lost, and only until it has gone back.
+pub(crate) fn may_refuse(why: &HangUp) -> bool {
+    match why {
+        HangUp::Refused(refusal) => {
+            matches!(refusal, Refusal::PeerOrphaned { .. } | Refusal::Orphaned { .. } | Refusal::Ahead { .. })
+        }
+        HangUp::RefusedByPeer { .. } => true,
+        HangUp::Frame(_) | HangUp::Control(_) | HangUp::Policies { .. } => false,
+    }
 }

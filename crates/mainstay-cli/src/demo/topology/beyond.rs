@@ -1,7 +1,9 @@
 //! `--beyond`: at the end more nodes crash at once than the policy survives, and the audit is of what the nodes then say.
 //!
-//! What was answered must be answered so again, but where the node that gave the answer says that it lost what it had delivered
-//! behind some place, and the answer was made behind it. Anything else that is lost was lost in silence.
+//! The nodes name what is lost, those that depend on it go back, and all requests are answered. Then every answer is asked for again: it must be
+//! the same, but where the node that gave it says that it lost, or undid, what it had delivered behind some place, and the answer was made
+//! behind it. Anything else that is lost was lost in silence. In the end every node must have folded every request once: who folded more
+//! did something twice.
 
 use super::crash::Processes;
 use super::plan::Strike;
@@ -18,7 +20,7 @@ use crate::demo::draw::Draw;
 use crate::demo::lines;
 use crate::demo::plan::Moment;
 use crate::demo::report::add_row;
-use crate::demo::requests::CLIENTS;
+use crate::demo::requests::{CLIENTS, share};
 use anyhow::Context;
 use mainstay_process::loss::Loss;
 use mainstay_types::level::Level;
@@ -30,11 +32,8 @@ use std::time::{Duration, Instant};
 /// The purpose of what is drawn here.
 const PURPOSE: u64 = u64::MAX - 2;
 
-/// Answers that are asked for again, at most.
-const ASKED_MAX: u64 = 120;
-
-/// How long one answer may take. Who has lost a request executes it again, and may wait for ever for a node that refuses it.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long one answer may take: who has lost a request executes it again.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What was said, and what was lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,6 +62,10 @@ pub(crate) struct Report {
     pub(crate) lost_and_named: u64,
     /// Those that are lost and no node says so.
     pub(crate) lost_in_silence: u64,
+    /// Folds that a node made beyond one for each request.
+    pub(crate) doubled: u64,
+    /// Folds that are not there, now that everything was asked for again.
+    pub(crate) missing: u64,
     /// Some of them in words.
     pub(crate) described: Vec<String>,
     /// Duration of the run, in seconds.
@@ -141,11 +144,32 @@ pub(crate) fn run(
         answers_repeated: 0,
         lost_and_named: 0,
         lost_in_silence: 0,
+        doubled: 0,
+        missing: 0,
         described: Vec::new(),
         seconds: took.as_secs_f64(),
     };
     ask_again(folder, settings, &not_ready, &mut report)?;
+    if report.went_on {
+        count_folds(settings, &mut report)?;
+    }
     Ok(report)
+}
+
+/// Compares what every node folded with what was asked for: each request once at every node, and once more where it was asked.
+fn count_folds(settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
+    let mut expected = [settings.requests; NODES];
+    for client in 0..CLIENTS {
+        for number in 0..share(settings.requests, client) {
+            expected[request(settings.seed, client, number).0] += 1;
+        }
+    }
+    for (node, expected) in expected.into_iter().enumerate() {
+        let folds = top::view(settings, node)?.folds;
+        report.doubled += folds.saturating_sub(expected);
+        report.missing += expected.saturating_sub(folds);
+    }
+    Ok(())
 }
 
 /// Asks for answers given, the latest first: they have most to lose.
@@ -162,7 +186,7 @@ fn ask_again(
             Entry::Answered { number, status: 200, body, .. } => Some((number, body)),
             _ => None,
         });
-        for (number, first) in answers.take(usize::try_from(ASKED_MAX)? / CLIENTS) {
+        for (number, first) in answers {
             let (node, request) = request(settings.seed, client, number);
             if not_ready.contains(&node) {
                 continue;
@@ -197,17 +221,18 @@ impl Report {
     fn names(&self, node: usize, receipt: &Receipt) -> bool {
         let name = Role::Node(node).to_string();
         let last = receipt.folds.iter().filter(|fold| fold.node == node).map(|fold| fold.place).max();
-        self.rolled_back.contains(&name)
-            || self.losses.iter().any(|Stated { by, loss }| match loss {
-                Loss::Recovered { recovered, .. } => *by == name && last > Some(recovered.0),
-                Loss::Orphan { .. } | Loss::Ahead { .. } => false,
-            })
+        self.losses.iter().any(|Stated { by, loss }| match loss {
+            Loss::Recovered { recovered: left, .. } | Loss::Undone { kept: left, .. } => {
+                *by == name && last > Some(left.0)
+            }
+            Loss::Orphan { .. } | Loss::Ahead { .. } => false,
+        })
     }
 
-    /// Whether nothing was lost but what the nodes say.
+    /// Whether nothing was lost but what the nodes say, nothing was done twice, and all went on.
     #[must_use]
     pub(crate) fn kept(&self) -> bool {
-        self.lost_in_silence == 0
+        self.went_on && self.lost_in_silence == 0 && self.doubled == 0 && self.missing == 0
     }
 
     /// The table.
@@ -222,10 +247,12 @@ impl Report {
         row("machines crashed", &self.crashed.len(), &crashed);
         row("losses stated", &self.losses.len(), "by the nodes, at GET /losses");
         row("rolled back", &self.rolled_back.len(), &self.rolled_back.join(", "));
-        row("not ready", &self.not_ready.len(), "waiting for a node that refuses them");
-        row("answers asked again", &self.answers_repeated, "the latest of each client");
+        row("not ready", &self.not_ready.len(), &self.not_ready.join(", "));
+        row("answers asked again", &self.answers_repeated, "all of them");
         row("  lost and named", &self.lost_and_named, "by the node that gave them");
         row("  lost in silence", &self.lost_in_silence, "");
+        row("doubled", &self.doubled, "folds beyond one for each request");
+        row("missing", &self.missing, "folds, with everything asked for again");
         let went_on = if self.went_on { "yes" } else { "no" };
         row("went on by itself", &went_on, "all requests answered all the same");
         for Stated { by, loss } in &self.losses {

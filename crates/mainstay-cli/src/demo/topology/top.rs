@@ -269,7 +269,7 @@ fn repeat(settings: &Settings) -> anyhow::Result<Vec<Repeated>> {
 }
 
 /// The last state of a node.
-fn view(settings: &Settings, node: usize) -> anyhow::Result<Chains> {
+pub(super) fn view(settings: &Settings, node: usize) -> anyhow::Result<Chains> {
     const WAIT_MAX: Duration = Duration::from_secs(10);
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(WAIT_MAX)).build().new_agent();
     let mut response = agent

@@ -1,0 +1,99 @@
+//! What the links know of a consistent line after a loss: who depends on what, who is in session with whom, and which messages need not
+//! be asked for again because the journal still has them.
+
+use crate::channel::Channel;
+use crate::hello::{Hello, Orphan, add_end};
+use crate::link::Stage;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
+
+impl Channel {
+    /// This life has emitted again everything that its recovered history holds, and goes on; [`Self::ended`] comes before. Returns the
+    /// peers that hold, or depend on, more of it than that: their sessions are ended, and what they hold is lost here.
+    #[must_use = "a peer that is ahead is an orphan and must be told"]
+    pub fn recovered(&mut self) -> Vec<Refusal> {
+        (self.recovering, self.collecting) = (false, false);
+        let mut ahead = Vec::new();
+        for link in &mut self.links {
+            link.log.recovered();
+            if self.orphans_roll_back {
+                continue;
+            }
+            let Stage::Open(Session { sending, seen, .. }) = &link.stage else { continue };
+            let lost = Orphan::of(*seen, &self.ends).map(|lost| lost.refuse_peer(link.peer));
+            if let Some(refusal) = lost.or_else(|| link.check_not_ahead(sending.received()).err()) {
+                link.stage = Stage::Apart;
+                ahead.push(refusal);
+            }
+        }
+        ahead
+    }
+
+    /// A life of this node ended, and deliveries up to `last` were recovered of it: every peer is told in every greeting.
+    pub fn ended(&mut self, incarnation: Incarnation, last: DeliveryIndex) {
+        add_end(&mut self.ends, incarnation, last);
+    }
+
+    /// Whether the history depends on a delivery that `peer` lost, if its lives ended as `ends` says.
+    #[must_use]
+    pub fn depends_on_lost(&self, peer: NodeId, ends: &[(Incarnation, DeliveryIndex)]) -> Option<Orphan> {
+        Orphan::of(self.link(peer).seen, ends)
+    }
+
+    /// The journal still has the messages of `peer` behind the last one delivered and up to `ssn`, from deliveries that were undone: they are
+    /// not asked for in the sessions that begin from now on.
+    pub fn hold_in_hand(&mut self, peer: NodeId, ssn: Ssn) {
+        self.link_mut(peer).in_hand = ssn;
+    }
+
+    /// This life began with a crash: what it kept for its peers in memory is lost until they, recovered, have greeted it.
+    pub fn began_with_a_crash(&mut self) {
+        self.crashed = true;
+    }
+
+    /// Whether this life waits for all nodes to agree on a line: said in every greeting from now on.
+    pub fn settling(&mut self, settles: bool) {
+        self.settles = settles;
+    }
+
+    pub(crate) fn note_told(&mut self, peer: NodeId, theirs: &Hello) {
+        self.link_mut(peer).told_seen = theirs.seen;
+    }
+
+    /// `peer`, which is recovered, has told again in this session what this life is to keep for it.
+    pub fn rejoined(&mut self, peer: NodeId) {
+        self.link_mut(peer).rejoined = true;
+    }
+
+    /// Whether a peer said in this life that it depends on what this node has lost.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        self.links.iter().any(|link| Orphan::of(link.told_seen, &self.ends).is_some())
+    }
+
+    /// This life, and those that a session is open with, ascending by node.
+    #[must_use]
+    pub fn lives(&self) -> Vec<(NodeId, Incarnation)> {
+        let in_session = |link: &crate::link::Link| match &link.stage {
+            Stage::Open(session) => Some((link.peer, session.incarnation)),
+            Stage::Apart | Stage::Greeting(_) => None,
+        };
+        let mut lives: Vec<_> = self.links.iter().filter_map(in_session).collect();
+        lives.push((self.identity.node, self.identity.incarnation));
+        lives.sort_unstable();
+        lives
+    }
+
+    /// Whether it is another node of the list.
+    #[must_use]
+    pub fn is_peer(&self, node: NodeId) -> bool {
+        self.find(node).is_some()
+    }
+
+    /// Whether `lives` names every node of the cluster.
+    #[must_use]
+    pub fn is_everyone(&self, lives: &[(NodeId, Incarnation)]) -> bool {
+        lives.len() == self.links.len() + 1
+    }
+}
