@@ -1,5 +1,6 @@
 //! A log that is written, cut off anywhere, or cannot be written on: what is read back is a prefix of what was appended.
 
+use mainstay_mpi::command::replay::{Options, ReplayError, replay};
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind};
 use mainstay_mpi::pages::{Head, Pages};
 use mainstay_mpi::reader::{Reader, Record};
@@ -119,4 +120,16 @@ fn a_run_of_polls_counts_up_in_place_and_survives_a_page_change() {
     let found = read(folder.path());
     assert_eq!(found[0].body, [&1000_u64.to_le_bytes()[..], b"poll"].concat());
     assert_eq!(found[1].body.len(), 5000);
+}
+
+#[test]
+fn a_log_without_its_beginning_is_refused_and_nothing_is_started() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("rank-00002.log");
+    let open = Pages::create(&log, &log.with_extension("ring"), HEADER).expect("a log");
+    open.finish().expect("room on the disk");
+    let options = Options { folder: folder.path().to_owned(), rank: 2, ..Options::default() };
+    assert!(matches!(replay(&options), Err(ReplayError::Cut { rank: 2 })));
+    let other = Options { rank: 3, ..options };
+    assert!(matches!(replay(&other), Err(ReplayError::NoRank { rank: 3, .. })));
 }

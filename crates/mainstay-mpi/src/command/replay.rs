@@ -101,6 +101,14 @@ pub enum ReplayError {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] ReadError),
+    /// The log does not even say what was started.
+    #[error(
+        "the log of rank {rank} is cut off before it says which program ran: nothing of it can be replayed"
+    )]
+    Cut {
+        /// The rank.
+        rank: u32,
+    },
     /// The executable is another one.
     #[error("{} is not the executable that was recorded (or is gone): bring that one back, or say --changed-program", program.display())]
     Changed {
@@ -136,6 +144,9 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         return Err(ReplayError::NoRank { rank: options.rank, ranks: listed(&run.ranks) });
     }
     let start = run.start(options.rank)?;
+    if start.program.as_os_str().is_empty() {
+        return Err(ReplayError::Cut { rank: options.rank });
+    }
     if start.architecture != std::env::consts::ARCH {
         return Err(ReplayError::Architecture { recorded: start.architecture, here: std::env::consts::ARCH });
     }
