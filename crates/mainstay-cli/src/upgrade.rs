@@ -54,10 +54,30 @@ pub(crate) struct Upgrade {
 /// When a binary or the directory cannot be used.
 pub(crate) fn run(options: &Upgrade) -> anyhow::Result<Verdict> {
     let range = recent(&options.directory, options.last)?;
-    let old = Replaying::start(&options.old, &options.directory, &range)?;
-    let new = Replaying::start(&options.new, &options.directory, &range)?;
+    both(&options.old, &options.new, &options.directory, &range, options.json)
+}
+
+/// `mainstay replay --diff`: the same over what `replay` says, and for one instance alone if it names one.
+///
+/// # Errors
+/// When a binary or the directory cannot be used.
+pub(crate) fn first_difference(
+    old: &Path,
+    new: &Path,
+    replay: &mainstay::replay::Replay,
+) -> anyhow::Result<Verdict> {
+    let mut range = recent(&replay.directory, None)?;
+    range.process.clone_from(&replay.process);
+    range.from = replay.from.map_or(range.from, Lsn);
+    range.until = replay.until.map_or(range.until, Lsn);
+    both(old, new, &replay.directory, &range, replay.json)
+}
+
+fn both(old: &Path, new: &Path, directory: &Path, range: &Range, json: bool) -> anyhow::Result<Verdict> {
+    let old = Replaying::start(old, directory, range)?;
+    let new = Replaying::start(new, directory, range)?;
     let compared = compare(old, new)?;
-    if options.json {
+    if json {
         println!("{}", serde_json::to_string(&compared)?);
     } else {
         println!("{compared}");
@@ -88,5 +108,5 @@ fn recent(directory: &Path, last: Option<u64>) -> anyhow::Result<Range> {
     let wanted = last.map_or(usize::MAX, |last| usize::try_from(last).unwrap_or(usize::MAX));
     let oldest = begins.first().copied().unwrap_or(first);
     let from = begins.into_iter().rev().find(|&begin| behind(begin) >= wanted).unwrap_or(oldest);
-    Ok(Range { from, until: deliveries.last().copied().unwrap_or(end) })
+    Ok(Range { from, until: deliveries.last().copied().unwrap_or(end), process: None })
 }

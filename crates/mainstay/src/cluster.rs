@@ -195,7 +195,7 @@ mod tests {
     use crate::instance::Node;
 
     fn applied(cluster: Cluster, policy: Policy) -> Result<Settings, ClusterError> {
-        let mut settings = Node::named("shop").server().logging(policy).settings().clone();
+        let mut settings = Node::named("shop").server().policy(policy).settings().clone();
         cluster.apply(&mut settings).map(|()| settings)
     }
 

@@ -40,8 +40,8 @@ pub struct Flags {
     #[arg(long)]
     pub level: Option<Level>,
     /// Handle a request at once and let its answer wait for the log (deferred), or wait before handling it (immediate)
-    #[arg(long, value_parser = logging_of_one_node)]
-    pub logging: Option<Policy>,
+    #[arg(long, value_name = "POLICY", env = "MAINSTAY_POLICY", value_parser = policy_of_one_process)]
+    pub policy: Option<Policy>,
     /// Pages in the journal's ring, for a directory that is made now.
     #[arg(
         long,
@@ -107,7 +107,7 @@ pub fn show_defaults<S>(command: clap::Command, server: &Server<S>) -> clap::Com
         ("dir", &settings.directory.display()),
         ("listen", &settings.ingress.listen),
         ("level", &settings.process.level),
-        ("logging", &settings.process.policy),
+        ("policy", &settings.process.policy),
         ("pages", &geometry.pages),
         ("page_bytes", &geometry.page_bytes),
         ("backend", &settings.disk.backend),
@@ -158,8 +158,8 @@ impl Flags {
         set(&mut limits.outputs_pending_max, self.outputs_max);
         set(&mut settings.ingress.connections_max, self.connections_max);
         set(&mut settings.ingress.requests_in_flight_max, self.requests_max);
-        let server = match self.logging {
-            Some(policy) => server.logging(policy),
+        let server = match self.policy {
+            Some(policy) => server.policy(policy),
             None => server,
         };
         match self.port_file {
@@ -265,7 +265,7 @@ fn set<T>(setting: &mut T, given: Option<T>) {
 }
 
 /// The policies that differ in what they do about messages of other nodes say nothing about a service that has none.
-fn logging_of_one_node(given: &str) -> Result<Policy, String> {
+fn policy_of_one_process(given: &str) -> Result<Policy, String> {
     match given.parse() {
         Ok(policy @ (Policy::Immediate | Policy::Deferred)) => Ok(policy),
         Ok(policy) => Err(format!("`{policy}` is for nodes of a cluster; alone: immediate or deferred")),
@@ -321,10 +321,10 @@ mod tests {
         }
         let with_values =
             Flags::command().get_arguments().filter(|arg| arg.get_action().takes_values()).count();
-        // A file that is written only if asked for has no default.
+        // A file or directory that is written only if asked for has no default.
         assert_eq!(
             help.matches("[default: ").count(),
-            with_values - ["--record", "--port-file"].len(),
+            with_values - ["--record", "--port-file", "--stripe"].len(),
             "{help}"
         );
     }

@@ -12,8 +12,9 @@ pub use crate::instance::address::{Address, Key, NoKey};
 pub use crate::instance::context::{Caller, Context};
 pub use crate::instance::node::Node;
 
+use crate::migration::SavedState;
 use crate::refusal::Refusal;
-use mainstay_process::handler::Outcome;
+use mainstay_process::handler::{Outcome, RestoreError};
 use mainstay_types::id::OutputId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,18 @@ pub trait Instance: Default + Serialize + DeserializeOwned + Send + 'static {
     /// # Errors
     /// A [`Refusal`].
     fn query(&self, query: Self::Query) -> Result<Self::View, Refusal>;
+
+    /// Takes over the state of an instance that another version of the program ([`Node::version`]) saved: read the old type, make this one of
+    /// it. It is asked for every instance of the type, and again after a crash until the first checkpoint of this version is taken: it must
+    /// give the same each time.
+    ///
+    /// As it stands it reads the old bytes as this type, which is right where only handlers have changed.
+    ///
+    /// # Errors
+    /// [`RestoreError`], also to refuse a version: the node then does not start, and nothing is changed.
+    fn migrate(saved: SavedState<'_>) -> Result<Self, RestoreError> {
+        saved.read()
+    }
 
     /// A timer that [`Context::set_timer`] has set is due.
     fn timer(&mut self, token: u64, context: &mut Context<'_, Self>) {

@@ -3,6 +3,7 @@
 use crate::cluster::{Cluster, ClusterError};
 use crate::exit;
 use crate::replay::NotReplayed;
+use crate::replay::follow::Followed;
 use crate::service::Service;
 use crate::typed::{Typed, check};
 use mainstay_disk::disk::Backend;
@@ -44,8 +45,9 @@ pub struct Server<S> {
 type Start = dyn FnOnce(Settings) -> Result<Running, RunError> + Send + Sync;
 
 /// Replays what was served.
-type StartReplay =
-    dyn Fn(&Settings, Replay, &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed> + Send + Sync;
+type StartReplay = dyn Fn(&Settings, Replay, Option<Arc<Followed>>, &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed>
+    + Send
+    + Sync;
 
 /// A running service ended, or did not start.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +101,7 @@ impl<S: Service> Server<S> {
             let (check_command, check_query) = (check::<S::Command>(), check::<S::Query>());
             Ok(service::start(settings, service::Service { make, check_command, check_query })?)
         };
-        Self::hosting(S::NAME.to_owned(), S::VERSION, start, move |settings, replay, watcher| {
+        Self::hosting(S::NAME.to_owned(), S::VERSION, start, move |settings, replay, _, watcher| {
             Ok(replay::replay(settings, &|| Typed(make_again()), replay, watcher)?)
         })
     }
@@ -111,7 +113,12 @@ impl<S> Server<S> {
         name: String,
         version: u32,
         start: impl FnOnce(Settings) -> Result<Running, RunError> + Send + Sync + 'static,
-        replay: impl Fn(&Settings, Replay, &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed>
+        replay: impl Fn(
+            &Settings,
+            Replay,
+            Option<Arc<Followed>>,
+            &mut (dyn Watcher + Send),
+        ) -> Result<Replayed, NotReplayed>
         + Send
         + Sync
         + 'static,
@@ -175,7 +182,7 @@ impl<S> Server<S> {
     /// How crashes are survived. Without, a process that stands alone logs by [`Policy::Deferred`], a node of a cluster by
     /// [`Policy::FOR_CLUSTERS`].
     #[must_use]
-    pub fn logging(mut self, policy: Policy) -> Self {
+    pub fn policy(mut self, policy: Policy) -> Self {
         self.settings.process.policy = policy;
         self.policy_given = true;
         self
@@ -302,13 +309,19 @@ impl<S> Server<S> {
     ///
     /// # Errors
     /// [`NotReplayed`].
-    pub fn replay(
+    pub fn replay(self, replay: Replay, watcher: &mut (dyn Watcher + Send)) -> Result<Replayed, NotReplayed> {
+        self.replay_following(replay, None, watcher)
+    }
+
+    /// The same; what reaches an instance is told to whoever follows it.
+    pub(crate) fn replay_following(
         mut self,
         replay: Replay,
+        followed: Option<Arc<Followed>>,
         watcher: &mut (dyn Watcher + Send),
     ) -> Result<Replayed, NotReplayed> {
         self.join_cluster()?;
-        (self.replay)(&self.settings, replay, watcher)
+        (self.replay)(&self.settings, replay, followed, watcher)
     }
 }
 

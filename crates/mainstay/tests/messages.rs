@@ -84,7 +84,7 @@ fn start(folder: &Path, me: u32, policy: Policy, addresses: &[SocketAddr; 2]) ->
     let server = node.server().dir(folder.join(format!("n{me}"))).listen((Ipv4Addr::LOCALHOST, 0));
     // A small ring, so that a test writes kilobytes where a service writes megabytes.
     let server = server.pages(3, 64 << 10).limits(|limits| limits.body_bytes_max = 16 << 10);
-    server.logging(policy).cluster(cluster).start().unwrap()
+    server.policy(policy).cluster(cluster).start().unwrap()
 }
 
 fn client(node: &Running) -> Client {

@@ -1,7 +1,7 @@
 //! Two replays side by side.
 
 use super::replaying::{Next, Replaying};
-use mainstay::replay::line::{Begin, Delivered, Did, Line, Replayed, Sum};
+use mainstay::replay::line::{Begin, Delivered, Did, Line, Replayed, Sum, Touch};
 use serde::Serialize;
 use std::fmt;
 
@@ -41,6 +41,9 @@ struct Difference {
     recorded: Option<Sum>,
     old: Did,
     new: Did,
+    /// What reached the instance that is followed.
+    old_touches: Vec<Touch>,
+    new_touches: Vec<Touch>,
 }
 
 /// A version that could not replay.
@@ -97,13 +100,22 @@ pub(super) fn compare(mut old: Replaying, mut new: Replaying) -> anyhow::Result<
                 if ours.as_recorded == Some(false) {
                     compared.old_not_as_recorded.get_or_insert(ours.lsn);
                 }
-                if ours.did != theirs.did {
-                    compared.difference = Some(Difference::of(*ours, *theirs));
+                if (&ours.did, &ours.touches) != (&theirs.did, &theirs.touches) {
+                    compared.difference = Some(Difference::of(*ours, Some(*theirs)));
                     return Ok(compared);
                 }
                 compared.same += 1;
             }
             (Line::End(_), Line::End(_)) => return Ok(compared),
+            // One of the two lets it reach the instance that is followed.
+            (Line::Delivery(ours), theirs) if !ours.touches.is_empty() && !is_before(&theirs, &ours) => {
+                compared.difference = Some(Difference::of(*ours, None));
+                return Ok(compared);
+            }
+            (_, Line::Delivery(theirs)) if !theirs.touches.is_empty() => {
+                compared.difference = Some(Difference::of_new(*theirs));
+                return Ok(compared);
+            }
             (ours, theirs) => {
                 anyhow::bail!("the two replays do not go in step: {ours:?} beside {theirs:?}")
             }
@@ -130,10 +142,28 @@ impl fmt::Display for Version {
     }
 }
 
+/// Whether a line is a delivery before `delivery`.
+fn is_before(line: &Line, delivery: &Replayed) -> bool {
+    matches!(line, Line::Delivery(other) if other.lsn < delivery.lsn)
+}
+
 impl Difference {
-    fn of(old: Replayed, new: Replayed) -> Self {
-        let Replayed { lsn, delivery, time_ns, delivered, did, recorded, .. } = old;
-        Self { lsn, delivery, time_ns, delivered, recorded, old: did, new: new.did }
+    fn of(old: Replayed, new: Option<Replayed>) -> Self {
+        let Replayed { lsn, delivery, time_ns, delivered, did, recorded, touches, .. } = old;
+        let (new, new_touches) = new.map_or_else(Default::default, |new| (new.did, new.touches));
+        Self { lsn, delivery, time_ns, delivered, recorded, old: did, new, old_touches: touches, new_touches }
+    }
+
+    /// One that only the new version has.
+    fn of_new(new: Replayed) -> Self {
+        let swapped = Self::of(new, None);
+        Self {
+            old: swapped.new,
+            new: swapped.old,
+            old_touches: swapped.new_touches,
+            new_touches: swapped.old_touches,
+            ..swapped
+        }
     }
 }
 
@@ -163,13 +193,16 @@ impl fmt::Display for Compared {
             }
             return write!(f, "{same} deliveries, no difference");
         };
-        let Difference { lsn, delivery, delivered, recorded, old, new, .. } = difference;
+        let Difference { lsn, delivery, delivered, recorded, old, new, old_touches, new_touches, .. } =
+            difference;
+        let lines =
+            |touches: &[Touch]| touches.iter().map(|touch| format!("\n    {touch}")).collect::<String>();
         writeln!(f, "{same} deliveries the same, then the FIRST DIFFERENCE")?;
         writeln!(f, "LSN {lsn}  delivery {delivery}  {delivered}")?;
         if let Some(recorded) = recorded {
             writeln!(f, "  recorded: {recorded}")?;
         }
-        write!(f, "  old:\n{old}\n  new:\n{new}")?;
+        write!(f, "  old:\n{old}{}\n  new:\n{new}{}", lines(old_touches), lines(new_touches))?;
         if self.old.version == self.new.version {
             f.write_str(
                 "\nBoth say the same version: a handler that does something else must have a new one (`Service::VERSION`)",

@@ -12,12 +12,14 @@ use std::thread::JoinHandle;
 const COMPLAINT_BYTES_MAX: u64 = 64 << 10;
 
 /// What is replayed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Range {
     /// The checkpoint it begins with.
     pub(super) from: Lsn,
     /// The last delivery.
     pub(super) until: Lsn,
+    /// The instance that is followed.
+    pub(super) process: Option<String>,
 }
 
 /// A replay under way. The child dies with it.
@@ -44,6 +46,7 @@ impl Replaying {
             .arg(range.from.0.to_string())
             .arg("--until")
             .arg(range.until.0.to_string())
+            .args(range.process.iter().flat_map(|process| ["--process", process]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

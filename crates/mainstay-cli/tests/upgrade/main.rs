@@ -5,6 +5,7 @@
 
 mod check;
 mod exchange;
+mod instances;
 mod replay;
 mod saver;
 mod served;
@@ -17,7 +18,8 @@ fn main() -> ExitCode {
     if let Some(code) = saver::run_if_named_so() {
         return code;
     }
-    let trials = [check::trials(), exchange::trials(), replay::trials(), status::trials()];
+    let trials =
+        [check::trials(), exchange::trials(), instances::trials(), replay::trials(), status::trials()];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 

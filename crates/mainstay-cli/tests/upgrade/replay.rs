@@ -17,6 +17,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             another_version_replays_only_when_told_to_go_on,
         ),
         trial("a_replay_of_what_is_not_there_says_so", a_replay_of_what_is_not_there_says_so),
+        // Named among the ignored where there is no gdb.
+        trial("a_debugger_stops_in_a_handler", a_debugger_stops_in_a_handler).with_ignored_flag(!has_gdb()),
     ]
 }
 
@@ -146,6 +148,33 @@ fn another_version_replays_only_when_told_to_go_on() {
     let Line::Delivery(first) = &shown[1] else { panic!("{shown:?}") };
     assert_eq!((first.version, first.as_recorded), (Some(1), Some(false)));
     assert_eq!(answers(&shown)[1].1, "102", "it goes on from what it did itself");
+}
+
+fn has_gdb() -> bool {
+    std::process::Command::new("gdb").arg("--version").output().is_ok_and(|said| said.status.success())
+}
+
+fn a_debugger_stops_in_a_handler() {
+    let place = Workplace::new();
+    let served = place.start("1", None);
+    served.deposit("k1", 5);
+    served.kill();
+    // A debugger starts what a link leads to, under its own name.
+    let program = place.program("1");
+    std::fs::remove_file(&program).expect("it is a link");
+    std::fs::copy(std::env::current_exe().expect("it runs"), &program).expect("there is room");
+    let directory = place.directory();
+    let debugged = std::process::Command::new("gdb")
+        .args(["-nx", "-batch", "-ex", "rbreak ^upgrade::saver::tell", "-ex", "run", "-ex", "backtrace"])
+        .arg("--args")
+        .arg(&program)
+        .args(["replay", text(&directory)])
+        .env_remove("DEBUGINFOD_URLS")
+        .output()
+        .expect("it was there a moment ago");
+    let said = String::from_utf8_lossy(&debugged.stdout);
+    assert!(said.contains("hit Breakpoint") && said.contains("upgrade::saver::tell"), "{debugged:?}");
+    assert!(said.contains("retrace"), "below it lies the replay: {said}");
 }
 
 fn a_replay_of_what_is_not_there_says_so() {

@@ -48,6 +48,8 @@ struct Generous(Later<2>);
 #[derive(Default, Serialize, Deserialize)]
 struct Forgetful(Later<2>);
 
+/// Kept as a function of its own, for a debugger to stop in.
+#[inline(never)]
 fn tell(deposit: &Deposit, version: u32, context: &mut Context<'_>) {
     if deposit.notice {
         context.send("notices", format!(r#"{{"amount":{},"by":{version}}}"#, deposit.amount));
@@ -146,14 +148,15 @@ impl Service for Forgetful {
 /// Serves, or replays, if this program was started under the name of a version.
 pub(crate) fn run_if_named_so() -> Option<ExitCode> {
     let started_as = std::env::args_os().next()?;
-    let code = match Path::new(&started_as).file_name()?.to_str()? {
+    let name = Path::new(&started_as).file_name()?.to_str()?;
+    let code = match name {
         "saver-1" => serve(First::default),
         "saver-2" => serve(Later::<2>::default),
         "saver-3" => serve(Later::<3>::default),
         "saver-4" => serve(Later::<4>::default),
         "saver-generous" => serve(Generous::default),
         "saver-forgetful" => serve(Forgetful::default),
-        _ => return None,
+        _ => return crate::instances::run_if_named_so(name),
     };
     Some(code)
 }

@@ -25,7 +25,9 @@ impl Workplace {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let this = std::env::current_exe().expect("a program knows where it lies");
-        for version in ["1", "2", "3", "4", "generous", "forgetful"] {
+        let of_services = ["1", "2", "3", "4", "generous", "forgetful"];
+        let of_instances = ["node-1", "node-2", "node-generous", "node-blind"];
+        for version in of_services.into_iter().chain(of_instances) {
             let program = folder.path().join(format!("saver-{version}"));
             std::os::unix::fs::symlink(&this, program).expect("a folder takes a link");
         }
@@ -42,10 +44,21 @@ impl Workplace {
 
     /// Starts a version; returns when it takes requests.
     pub(crate) fn start(&self, version: &str, notices: Option<&str>) -> Served {
-        let port_file = self.folder.path().join("port");
+        self.start_in(&self.directory(), version, &[], notices)
+    }
+
+    /// The same with another directory, and more flags.
+    pub(crate) fn start_in(
+        &self,
+        directory: &Path,
+        version: &str,
+        flags: &[&str],
+        notices: Option<&str>,
+    ) -> Served {
+        let port_file = directory.with_extension("port");
         let _ = fs::remove_file(&port_file);
         let mut command = Command::new(self.program(version));
-        command.arg("--dir").arg(self.directory()).args(["--listen", "127.0.0.1:0", "--port-file"]);
+        command.arg("--dir").arg(directory).args(flags).args(["--listen", "127.0.0.1:0", "--port-file"]);
         command.arg(&port_file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(url) = notices {
             command.env(NOTICES, url);
@@ -148,7 +161,7 @@ pub(crate) fn try_deposit(url: &str, key: &str, deposit: &Deposit) -> Option<u64
     }
 }
 
-fn agent() -> ureq::Agent {
+pub(crate) fn agent() -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(PATIENCE))

@@ -34,9 +34,6 @@ pub struct NodeFlags {
     /// The cluster's name: nodes of another one are refused [default: the program's name]
     #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
     pub cluster: Option<String>,
-    /// How crashes are survived: immediate, deferred, sender-based, hybrid, causal (or causal:2, for two nodes down at once), optimistic
-    #[arg(long, help_heading = CLUSTER, value_name = "POLICY", env = "MAINSTAY_POLICY", conflicts_with = "logging")]
-    pub policy: Option<Policy>,
     /// TLS between nodes, with ca.pem, nNUMBER.pem and nNUMBER.key of this directory, as `mainstay cert` makes them [default: plain text, on
     /// loopback only]
     #[arg(long, help_heading = CLUSTER, value_name = "DIRECTORY", env = "MAINSTAY_TLS", requires = "node")]
@@ -84,9 +81,6 @@ impl NodeFlags {
     /// A server with these settings.
     #[must_use]
     pub fn apply(self, mut server: Server<Node>) -> Server<Node> {
-        if let Some(policy) = self.policy {
-            server = server.logging(policy);
-        }
         if let Some(me) = self.node {
             let cluster = self.nodes.into_iter().fold(Cluster::new(me), |cluster, listed| {
                 let Listed { number, address, policy } = listed;
@@ -107,18 +101,24 @@ impl NodeFlags {
     }
 }
 
+/// The flags, with every policy: a node has others to talk to.
+fn command() -> clap::Command {
+    NodeFlags::command().mut_arg("policy", |arg| {
+        arg.value_parser(|given: &str| given.parse::<Policy>().map_err(|error| error.to_string()))
+    })
+}
+
 /// Runs a node as a program; the first argument is its name.
 pub(crate) fn serve(server: Server<Node>, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let policy = server.settings().process.policy;
-    let command = show_defaults(NodeFlags::command(), &server)
-        .mut_arg("logging", |arg| arg.hide(true))
+    let command = show_defaults(command(), &server)
         .mut_arg("policy", |arg| {
             let help = format!(
-                "{} [default: {policy}; in a cluster {}]",
-                arg.get_help().cloned().unwrap_or_default(),
+                "How crashes are survived: immediate, deferred, sender-based, hybrid, causal (or causal:2, for two nodes down at once), \
+                 optimistic [default: {policy}; in a cluster {}]",
                 Policy::FOR_CLUSTERS
             );
-            arg.help(help)
+            arg.help(help).help_heading(CLUSTER)
         })
         .after_help(AFTER_HELP);
     match command_line::parse::<NodeFlags, Node>(command, &server, arguments) {
@@ -142,6 +142,7 @@ Exit codes: 0 stopped cleanly, 1 ended otherwise, 2 wrong flags or list of nodes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::FromArgMatches;
 
     #[test]
     fn an_entry_of_the_list_is_a_number_an_address_and_perhaps_a_policy() {
@@ -158,11 +159,14 @@ mod tests {
 
     #[test]
     fn a_node_without_a_list_and_a_list_without_a_node_are_refused() {
-        let given = |flags: &[&str]| NodeFlags::try_parse_from([&["shop"], flags].concat());
+        let given = |flags: &[&str]| {
+            let matches = command().try_get_matches_from([&["shop"], flags].concat())?;
+            NodeFlags::from_arg_matches(&matches)
+        };
         assert!(given(&["--node", "1"]).is_err());
         assert!(given(&["--nodes", "1=127.0.0.1:7171"]).is_err());
         assert!(given(&["--tls", "certificates"]).is_err());
-        assert!(given(&["--policy", "deferred", "--logging", "deferred"]).is_err());
+        assert!(given(&["--policy", "eager"]).is_err());
         let flags =
             given(&["--node", "1", "--nodes", "1=127.0.0.1:7171,2=127.0.0.1:7172", "--policy", "hybrid"]);
         let server = flags.expect("these are flags").apply(Node::named("shop").server());

@@ -7,6 +7,7 @@ use crate::instance::envelope::{Envelope, Told};
 use crate::instance::hosted::{Hosted, What};
 use crate::instance::node::HostedType;
 use crate::instance::placement::{PlacedBy, Placement};
+use crate::replay::follow::Followed;
 use crate::typed::SAVE_BUFFER_BYTES;
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RequestId, RestoreError};
 use mainstay_types::id::{NodeId, OutputId};
@@ -80,9 +81,20 @@ pub(crate) struct Book {
     timers: BTreeMap<u64, (Address, u64)>,
     timers_of: BTreeMap<Address, BTreeSet<u64>>,
     outputs: BTreeMap<OutputId, Address>,
+    /// The same by instance.
+    #[serde(skip)]
+    outputs_of: BTreeMap<Address, BTreeSet<OutputId>>,
 }
 
 impl Book {
+    /// Makes the index that is not saved.
+    fn indexed(mut self) -> Self {
+        for (&output, of) in &self.outputs {
+            self.outputs_of.entry(of.clone()).or_default().insert(output);
+        }
+        self
+    }
+
     pub(crate) fn set(&mut self, of: &Address, token: u64) -> u64 {
         self.next_timer += 1;
         self.timers.insert(self.next_timer, (of.clone(), token));
@@ -104,6 +116,19 @@ impl Book {
 
     pub(crate) fn sent(&mut self, output: OutputId, of: &Address) {
         self.outputs.insert(output, of.clone());
+        self.outputs_of.entry(of.clone()).or_default().insert(output);
+    }
+
+    /// Whose output it is, if its instance has not ended since; its fate is known now.
+    fn settled(&mut self, output: OutputId) -> Option<Address> {
+        let address = self.outputs.remove(&output)?;
+        if let Some(of) = self.outputs_of.get_mut(&address) {
+            of.remove(&output);
+            if of.is_empty() {
+                self.outputs_of.remove(&address);
+            }
+        }
+        Some(address)
     }
 
     pub(crate) fn ended(&mut self, instance: &Address) {
@@ -111,7 +136,9 @@ impl Book {
             self.timers.remove(&timer);
         }
         // A later instance of the same key never sent them.
-        self.outputs.retain(|_, of| of != instance);
+        for output in self.outputs_of.remove(instance).unwrap_or_default() {
+            self.outputs.remove(&output);
+        }
     }
 }
 
@@ -129,17 +156,24 @@ pub(crate) struct NodeHandler {
     facts: Arc<Facts>,
     pub(crate) types: BTreeMap<&'static str, Box<dyn Hosted>>,
     pub(crate) book: Book,
+    /// Told what reaches one instance, in a replay for people.
+    followed: Option<Arc<Followed>>,
 }
 
 impl NodeHandler {
     pub(crate) fn new(facts: Arc<Facts>, types: &[HostedType]) -> Self {
         let types = types.iter().map(|hosted| (hosted.name, (hosted.make)())).collect();
-        Self { facts, types, book: Book::default() }
+        Self { facts, types, book: Book::default(), followed: None }
+    }
+
+    /// The same, followed.
+    pub(crate) fn following(self, followed: Option<Arc<Followed>>) -> Self {
+        Self { followed, ..self }
     }
 
     /// Delivers to one instance, and then whatever instances of this node tell each other because of it, in the order of telling.
     fn run(&mut self, to: &Address, what: What<'_>, mut work: Work, ask: &mut dyn Ask) -> Option<Answer> {
-        let Self { facts, types, book } = self;
+        let Self { facts, types, book, followed } = self;
         let facts: &Facts = facts;
         let mut deliver = |to: &Address, what: What<'_>, work: &mut Work| {
             let here = facts.node_of(to);
@@ -152,7 +186,13 @@ impl NodeHandler {
                 "{to} lives on {node}, this is {}: nodes differ in their list of nodes or in how they place the type, or did before",
                 facts.me
             );
-            hosted.deliver(to, what, Delivering { ask: &mut *ask, work, book: &mut *book, facts })
+            let told_before = work.told.len();
+            let delivering = Delivering { ask: &mut *ask, work: &mut *work, book: &mut *book, facts };
+            let answer = hosted.deliver(to, what, delivering);
+            if let Some(followed) = followed.as_ref().filter(|followed| followed.address == *to) {
+                followed.touched(what, work.told.iter().skip(told_before), hosted.state(&to.key));
+            }
+            answer
         };
         let answer = deliver(to, what, &mut work);
         while let Some(told) = work.told.pop_front() {
@@ -192,7 +232,7 @@ impl Handler for NodeHandler {
     }
 
     fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
-        if let Some(of) = self.book.outputs.remove(&output) {
+        if let Some(of) = self.book.settled(output) {
             self.run(&of, What::Settled(output, outcome), Work::default(), context);
         }
     }
@@ -210,6 +250,17 @@ impl Handler for NodeHandler {
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        self.take_over(bytes, None)
+    }
+
+    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
+        self.take_over(bytes, Some(version))
+    }
+}
+
+impl NodeHandler {
+    /// Takes the saved states; those of another version are migrated.
+    fn take_over(&mut self, bytes: &[u8], other_version: Option<u32>) -> Result<(), RestoreError> {
         let broken = |reason: String| RestoreError { reason };
         let (preface, mut rest): (Preface, _) =
             postcard::take_from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
@@ -227,7 +278,10 @@ impl Handler for NodeHandler {
                 )));
             };
             let now = self.facts.placements[name.as_str()].placed_by();
-            rest = hosted.restore(rest)?;
+            rest = match other_version {
+                None => hosted.restore(rest)?,
+                Some(version) => hosted.migrate(version, rest)?,
+            };
             if before != now && self.facts.nodes.len() > 1 {
                 return Err(broken(format!(
                     "the instances of `{name}` were placed {before}, now they are {now}, and would be looked for where they are not"
@@ -237,7 +291,7 @@ impl Handler for NodeHandler {
         if !rest.is_empty() {
             return Err(broken(format!("{} bytes are left over: a state has another type", rest.len())));
         }
-        self.book = preface.book;
+        self.book = preface.book.indexed();
         Ok(())
     }
 }

@@ -3,12 +3,14 @@
 use crate::instance::address::Address;
 use crate::instance::context::{Arrived, Context, Delivering};
 use crate::instance::{Instance, Reply};
+use crate::migration::SavedState;
 use crate::refusal::Refusal;
 use crate::typed;
 use mainstay_process::handler::{Answer, Outcome, RestoreError};
 use mainstay_types::id::OutputId;
 use serde_json::Value;
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::marker::PhantomData;
@@ -22,6 +24,7 @@ pub(crate) trait Hosted: Any + Send {
     fn query(&self, key: &str, question: &[u8]) -> Answer;
 
     /// All keys, in order.
+    #[cfg(feature = "testing")]
     fn keys(&self) -> Vec<&str>;
 
     /// The state of an instance, if there is one.
@@ -32,6 +35,9 @@ pub(crate) trait Hosted: Any + Send {
 
     /// Replaces all by those that [`Self::save`] wrote; gives what is behind them.
     fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
+
+    /// The same for states that another version of the program saved.
+    fn migrate<'a>(&mut self, version: u32, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
 }
 
 /// The state of an instance, to be shown or compared.
@@ -117,6 +123,7 @@ impl<I: Instance> Hosted for Instances<I> {
         }
     }
 
+    #[cfg(feature = "testing")]
     fn keys(&self) -> Vec<&str> {
         self.states.keys().map(String::as_str).collect()
     }
@@ -137,6 +144,26 @@ impl<I: Instance> Hosted for Instances<I> {
         let (states, rest) = postcard::take_from_bytes(bytes)
             .map_err(|error| RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) })?;
         self.states = states;
+        Ok(rest)
+    }
+
+    fn migrate<'a>(&mut self, version: u32, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError> {
+        let broken = |error| RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) };
+        // A map as postcard has it: how many, then key and state of each.
+        let (count, mut rest): (u64, _) = postcard::take_from_bytes(bytes).map_err(broken)?;
+        self.states.clear();
+        for _ in 0..count {
+            let (key, state): (String, _) = postcard::take_from_bytes(rest).map_err(broken)?;
+            let left = Cell::new(None);
+            let of = |reason: &str| RestoreError { reason: format!("{}/{key}: {reason}", I::TYPE) };
+            let migrated = I::migrate(SavedState::first_of(version, state, &left));
+            let migrated = migrated.map_err(|error| of(&error.reason))?;
+            let Some(left) = left.get() else {
+                return Err(of("`Instance::migrate` made a state without reading the saved one"));
+            };
+            rest = &state[state.len() - left..];
+            self.states.insert(key, migrated);
+        }
         Ok(rest)
     }
 }

@@ -7,6 +7,7 @@ use crate::instance::address::{Address, is_type_name};
 use crate::instance::handler::{Facts, NodeHandler};
 use crate::instance::hosted::{Hosted, Instances};
 use crate::instance::placement::Placement;
+use crate::replay::NotReplayed;
 use crate::server::Server;
 use crate::typed::check;
 use mainstay_runtime::replay::replay;
@@ -110,11 +111,15 @@ impl Node {
             let make = Box::new(move || NodeHandler::new(Arc::clone(&facts), &types));
             Ok(start(settings, Service { make, check_command, check_query })?)
         };
-        let mut server = Server::hosting(name, version, start, move |settings, replayed, watcher| {
-            let facts = facts(settings, &types_again)?;
-            let make = || NodeHandler::new(Arc::clone(&facts), &types_again);
-            Ok(replay(settings, &make, replayed, watcher)?)
-        });
+        let mut server =
+            Server::hosting(name, version, start, move |settings, replayed, followed, watcher| {
+                let facts = facts(settings, &types_again)?;
+                if let Some(followed) = &followed {
+                    lives_here(&facts, &followed.address)?;
+                }
+                let make = || NodeHandler::new(Arc::clone(&facts), &types_again).following(followed.clone());
+                Ok(replay(settings, &make, replayed, watcher)?)
+            });
         server.settings_mut().ingress.addressed = true;
         server
     }
@@ -137,6 +142,16 @@ impl Server<Node> {
         self.set_cluster(cluster);
         self
     }
+}
+
+/// Whether an instance to be followed can be one of this node's.
+fn lives_here(facts: &Facts, address: &Address) -> Result<(), NotReplayed> {
+    let why = match facts.node_of(address) {
+        Some(node) if node == facts.me => return Ok(()),
+        Some(node) => format!("it lives on {node}, this is {}", facts.me),
+        None => format!("the types are {:?}", facts.type_names()),
+    };
+    Err(NotReplayed::NoSuchProcess { process: address.to_string(), why })
 }
 
 fn facts(settings: &Settings, types: &[HostedType]) -> Result<Arc<Facts>, ClusterError> {

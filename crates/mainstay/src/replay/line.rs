@@ -61,6 +61,22 @@ pub struct Replayed {
     pub recorded: Option<Sum>,
     /// Whether the two are the same.
     pub as_recorded: Option<bool>,
+    /// What reached the instance that is followed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub touches: Vec<Touch>,
+}
+
+/// Something that reached the instance that is followed: with the delivery, or because of it from another instance of its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touch {
+    /// Type and key.
+    pub instance: String,
+    /// What it took.
+    pub took: String,
+    /// What it told instances of its node because of that.
+    pub told: Vec<String>,
+    /// Its state behind it; none: it has ended.
+    pub state: Option<serde_json::Value>,
 }
 
 /// What was delivered.
@@ -204,6 +220,9 @@ pub struct End {
     pub waiting_for_nodes: u64,
     /// The process that writes the directory just now.
     pub writer: Option<u32>,
+    /// Deliveries that reached the instance that is followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touched: Option<u64>,
 }
 
 /// Bytes: text as it is, anything else in hexadecimal digits.
@@ -245,11 +264,13 @@ impl Replayed {
             did: Did::default(),
             recorded: recorded.summary.as_ref().map(Sum::of),
             as_recorded: None,
+            touches: Vec::new(),
         }
     }
 
-    pub(super) fn after(recorded: &Recorded<'_>, executed: &Executed<'_>) -> Self {
+    pub(super) fn after(recorded: &Recorded<'_>, executed: &Executed<'_>, touches: Vec<Touch>) -> Self {
         Self {
+            touches,
             did: Did::of(executed),
             as_recorded: executed.is_as_recorded(recorded),
             ..Self::before(recorded)
@@ -348,7 +369,7 @@ impl fmt::Display for Sum {
 }
 
 impl Text {
-    fn of(bytes: &[u8]) -> Self {
+    pub(super) fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Plain(text.to_owned()),
             Err(_) => Self::Bytes { hex: bytes.iter().map(|byte| format!("{byte:02x}")).collect() },

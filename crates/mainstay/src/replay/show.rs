@@ -1,11 +1,13 @@
 //! Shows a replay while it goes on, and stops it where asked.
 
+use super::follow::Followed;
 use super::line::{Begin, End, Line, Replayed};
 use super::words::Heading;
 use mainstay_process::retrace::{Beginning, Executed, Recorded, Watcher};
 use mainstay_types::id::Lsn;
 use std::io::{self, BufWriter, Stdout, Write};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// How it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub(super) struct Show {
     style: Style,
     from: Option<Lsn>,
     until: Option<Lsn>,
+    /// Only what reaches this instance is shown.
+    followed: Option<Arc<Followed>>,
+    touched: u64,
     out: BufWriter<Stdout>,
     /// Deliveries that go on without being asked for, in steps.
     free: u64,
@@ -42,6 +47,7 @@ impl Show {
         style: Style,
         from: Option<Lsn>,
         until: Option<Lsn>,
+        followed: Option<Arc<Followed>>,
     ) -> Self {
         let out = BufWriter::new(io::stdout());
         let (free, deliveries, differ) = (0, 0, 0);
@@ -51,6 +57,8 @@ impl Show {
             style,
             from,
             until,
+            followed,
+            touched: 0,
             out,
             free,
             broken: None,
@@ -74,6 +82,7 @@ impl Show {
             stopped: replayed.retraced.stopped,
             waiting_for_nodes: replayed.retraced.waiting_for_nodes,
             writer: replayed.writer,
+            touched: self.followed.is_some().then_some(self.touched),
         };
         self.put(&Line::End(end));
         self.differ > 0
@@ -124,6 +133,14 @@ impl Show {
         }
     }
 
+    /// Writes what a delivery is, and waits behind it if that was asked for.
+    fn head(&mut self, replayed: &Replayed) -> ControlFlow<()> {
+        let Style::Words { step } = self.style else { return ControlFlow::Continue(()) };
+        let written = writeln!(self.out, "{}", Heading(replayed));
+        self.keep(written);
+        if step { self.step() } else { ControlFlow::Continue(()) }
+    }
+
     fn flow(&self) -> ControlFlow<()> {
         if self.broken.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -138,13 +155,9 @@ impl Watcher for Show {
         if self.until.is_some_and(|until| recorded.lsn > until) {
             return ControlFlow::Break(());
         }
-        if let (Style::Words { step }, true) = (self.style, self.is_shown(recorded)) {
-            let heading = Replayed::before(recorded);
-            let written = writeln!(self.out, "{}", Heading(&heading));
-            self.keep(written);
-            if step {
-                self.step()?;
-            }
+        // Whether it reaches the instance that is followed is known behind it only.
+        if self.followed.is_none() && self.is_shown(recorded) {
+            self.head(&Replayed::before(recorded))?;
         }
         self.flow()
     }
@@ -154,8 +167,15 @@ impl Watcher for Show {
         self.at = recorded.end;
         let differs = executed.is_as_recorded(recorded) == Some(false);
         self.differ += u64::from(differs || executed.panic.is_some());
-        if self.is_shown(recorded) {
-            self.put(&Line::Delivery(Box::new(Replayed::after(recorded, executed))));
+        let touches = self.followed.as_ref().map(|followed| followed.take());
+        self.touched += u64::from(touches.as_ref().is_some_and(|touches| !touches.is_empty()));
+        if self.is_shown(recorded) && touches.as_ref().is_none_or(|touches| !touches.is_empty()) {
+            let follows = touches.is_some();
+            let replayed = Box::new(Replayed::after(recorded, executed, touches.unwrap_or_default()));
+            if follows {
+                self.head(&replayed)?;
+            }
+            self.put(&Line::Delivery(replayed));
         }
         self.flow()
     }

@@ -1,6 +1,6 @@
 //! Lines of a replay in words.
 
-use super::line::{Begin, Delivered, Did, End, Replayed};
+use super::line::{Begin, Delivered, Did, End, Replayed, Text, Touch};
 use std::fmt;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -81,12 +81,30 @@ impl Replayed {
     /// Its effects, a line each, and whether they are those that were recorded.
     pub(super) fn effects(&self) -> String {
         let mut text = self.did.to_string();
+        for touch in &self.touches {
+            text += &format!("\n    {touch}");
+        }
         if self.as_recorded == Some(false)
             && let Some(recorded) = &self.recorded
         {
             text += &format!("\n    DIFFERS: recorded {recorded}\n             now      {}", self.did.sum);
         }
         text
+    }
+}
+
+/// What reached the instance, whom it told, what it is now: a line each.
+impl fmt::Display for Touch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { instance, took, told, state } = self;
+        write!(f, "{instance} takes {took}")?;
+        for told in told {
+            write!(f, "\n    {instance} tells {told}")?;
+        }
+        match state {
+            Some(state) => write!(f, "\n    {instance} is now {}", Text::Plain(state.to_string())),
+            None => write!(f, "\n    {instance} has ended"),
+        }
     }
 }
 
@@ -107,6 +125,9 @@ impl fmt::Display for End {
         match differ {
             0 => f.write_str(": all as recorded")?,
             _ => write!(f, ": {differ} DIFFER from what was recorded")?,
+        }
+        if let Some(touched) = self.touched {
+            write!(f, "; {touched} of them reached the instance")?;
         }
         if self.waiting_for_nodes > 0 {
             write!(
