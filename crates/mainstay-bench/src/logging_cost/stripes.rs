@@ -24,6 +24,9 @@ const STREAMS: [(usize, u32); 2] = [(100, 1), (100_000, 120)];
 /// One page in a segment: the pages that are written at the same time go to different directories.
 const GEOMETRY: Geometry = Geometry { page_bytes: 4 << 20, pages: 4, segment_pages: 1 };
 
+/// Segments that each journal keeps for reuse, over all its directories: more than a round fills.
+const FREE_SEGMENTS: usize = 64;
+
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), LoggingCostError> {
     let (rounds, commits) = setting.choose((4, 20), (4, 10));
     let mut devices = BTreeSet::new();
@@ -32,7 +35,9 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         let first = setting.directory.join(format!("{NAME}-{count}"));
         let stripes: Vec<PathBuf> =
             (1..count).map(|stripe| setting.directory.join(format!("{NAME}-{count}-{stripe}"))).collect();
-        let options = OpenOptions { geometry: GEOMETRY, free_segments_max: 16, ..OpenOptions::default() };
+        // As many in all for each: a journal that had to make segments anew would be slower for that alone.
+        let free_segments_max = FREE_SEGMENTS / usize::from(count);
+        let options = OpenOptions { geometry: GEOMETRY, free_segments_max, ..OpenOptions::default() };
         logs.push(open_striped(&first, options, stripes.clone())?);
         for directory in stripes.iter().chain([&first]) {
             devices.insert(std::fs::metadata(directory)?.dev());
