@@ -48,7 +48,7 @@ pub const LAYERS: &[Layer] = &[
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
     // faces
-    // Loaded into foreign programs: none of our crates below it, see docs/decisions/0012.
+    // Loaded into foreign programs: none of our crates below it, see docs/decisions/0013.
     plain(MPI, &[]),
     plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
     plain(

@@ -28,6 +28,7 @@ use crate::record::delivery::Delivery;
 use crate::record::orphaned::Orphaned;
 use crate::record::prefix::Prefix;
 use crate::record::rolled_back::{self, RolledBack};
+use crate::record::stated;
 use crate::sessions::Arrived;
 use mainstay_channel::frame::Frame;
 use mainstay_channel::hello::Orphan;
@@ -180,7 +181,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // Nothing that was lost may be given another place, or number, before those who depend on it have gone back.
             self.line.settles = true;
             if self.config.rules.keep(Rule::LossStated) {
-                self.state_loss(Loss::Recovered { life, recovered, together_with }, out);
+                let loss = Loss::Recovered { life, recovered, together_with };
+                // Without a free page it is only said.
+                let record = stated::encode(&loss);
+                let _recorded =
+                    self.journal.append(stated::KIND, INSTANCE, &[&record], &mut self.scratch.disk);
+                self.say_loss(loss, out);
             }
         }
     }
@@ -233,29 +239,35 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn say_what_is_undone(&mut self, out: &mut Vec<Effect>) -> bool {
         let Some(Orphaned { lost, executed, .. }) = &self.line.orphaned else { return true };
         let (lost, executed, kept) = (*lost, *executed, self.history.tables.executed);
+        let Undone { requests, outputs } = self.line.undone.clone();
+        let requests: Vec<String> =
+            requests.into_iter().filter(|(index, _)| *index > kept).map(|(_, name)| name).collect();
+        let outputs = outputs.into_iter().filter(|(index, _)| *index > kept);
+        let loss = Loss::Undone {
+            life: Incarnation(self.incarnation.0.saturating_sub(1)),
+            kept,
+            executed,
+            lost_by: lost,
+            requests: requests.len() as u64,
+            outputs: outputs.map(|(_, count)| u64::from(count)).sum(),
+            named: requests.into_iter().take(UNDONE_REQUESTS_NAMED_MAX).collect(),
+        };
+        // In front of the record that lets no later life undo it again: that life would not know what there was.
+        let states = self.config.rules.keep(Rule::LossStated);
+        let stated = stated::encode(&loss);
+        if states && self.journal.append(stated::KIND, INSTANCE, &[&stated], &mut self.scratch.disk).is_err()
+        {
+            return false;
+        }
         let done = RolledBack { keep: kept, lost, losses: Vec::new() };
         let appended =
             self.journal.append(rolled_back::KIND, INSTANCE, &[&done.encode()], &mut self.scratch.disk);
         let Ok(appended) = appended else { return false };
         self.history.tables.executed_end = self.history.tables.executed_end.max(appended.end);
         self.line.orphaned = None;
-        let undone = std::mem::take(&mut self.line.undone);
-        let requests: Vec<String> =
-            undone.requests.into_iter().filter(|(index, _)| *index > kept).map(|(_, name)| name).collect();
-        let outputs = undone.outputs.into_iter().filter(|(index, _)| *index > kept);
-        if self.config.rules.keep(Rule::LossStated) {
-            self.state_loss(
-                Loss::Undone {
-                    life: Incarnation(self.incarnation.0.saturating_sub(1)),
-                    kept,
-                    executed,
-                    lost_by: lost,
-                    requests: requests.len() as u64,
-                    outputs: outputs.map(|(_, count)| u64::from(count)).sum(),
-                    named: requests.into_iter().take(UNDONE_REQUESTS_NAMED_MAX).collect(),
-                },
-                out,
-            );
+        self.line.undone = Undone::default();
+        if states {
+            self.say_loss(loss, out);
         }
         true
     }

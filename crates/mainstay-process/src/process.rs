@@ -291,7 +291,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         &self.losses
     }
 
-    pub(crate) fn state_loss(&mut self, loss: Loss, out: &mut Vec<Effect>) {
+    /// Says what is lost; what a later life must say again has been recorded.
+    pub(crate) fn say_loss(&mut self, loss: Loss, out: &mut Vec<Effect>) {
         if !self.losses.contains(&loss) {
             if self.losses.len() == LOSSES_MAX {
                 self.losses.remove(0);

@@ -418,6 +418,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         } else {
             history.enter_life(report.generation);
         }
+        let stated = verdicts.stated;
         let line = cut.into_line(history.links.as_mut());
         recovery.time = history.tables.now;
         recovery.replayed_bytes = report.end.0 - from.0;
@@ -485,6 +486,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             process.schedule.force();
         }
         out.extend(disk.into_iter().map(Effect::Disk));
+        for loss in stated {
+            process.say_loss(loss, out);
+        }
         if collects {
             if let Some(links) = &mut process.history.links {
                 links.release_recovered();

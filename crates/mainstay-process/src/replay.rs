@@ -7,6 +7,7 @@ use crate::handler::Handler;
 use crate::history::History;
 use crate::line::Cut;
 use crate::links::LinksError;
+use crate::loss::Loss;
 use crate::process::INSTANCE;
 use crate::record::delivery::Delivery;
 use crate::record::marked;
@@ -16,6 +17,7 @@ use crate::record::quarantined::{self, Quarantined};
 use crate::record::recalled;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::record::started::{self, Started};
+use crate::record::stated;
 use crate::record::{RecordError, intended};
 use crate::recover::{Progress, RecoverError, Recovery};
 use crate::retrace::{Recorded, Shown, Watch};
@@ -40,6 +42,8 @@ pub(crate) struct Verdicts {
     pub(crate) orphaned: Vec<Orphaned>,
     /// The last of them, if it is not recorded how far this node went back for it.
     pub(crate) unfinished: Option<Orphaned>,
+    /// Losses that lives before this one stated.
+    pub(crate) stated: Vec<Loss>,
     /// Some record was written after this delivery had been executed.
     proven: DeliveryIndex,
     /// What deliveries did when they were first made, as far as it is recorded: read for a watched replay only.
@@ -59,6 +63,7 @@ impl Verdicts {
             rolled_back: Vec::new(),
             orphaned: Vec::new(),
             unfinished: None,
+            stated: Vec::new(),
             proven: DeliveryIndex::default(),
             summaries: BTreeMap::new(),
         };
@@ -81,6 +86,10 @@ impl Verdicts {
                     Orphaned::decode(record.payload).map_err(|error| RecoverError::Record { lsn, error })?;
                 verdicts.orphaned.push(orphaned.clone());
                 verdicts.unfinished = Some(orphaned);
+            } else if record.kind == stated::KIND {
+                let loss =
+                    stated::decode(record.payload).map_err(|error| RecoverError::Record { lsn, error })?;
+                verdicts.stated.push(loss);
             } else if let Some(prefix) = prefix_of(record.kind, record.payload, lsn)? {
                 verdicts.proven = verdicts.proven.max(prefix.executed);
                 if keep_summaries {
@@ -184,7 +193,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                         collecting.intended.push(output);
                     }
                 }
-                quarantined::KIND | orphaned::KIND => {}
+                quarantined::KIND | orphaned::KIND | stated::KIND => {}
                 marked::KIND => {
                     let snapshot = marked::decode(record.payload).map_err(unreadable)?;
                     if let Some(links) = &mut self.history.links {

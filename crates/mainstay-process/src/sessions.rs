@@ -196,7 +196,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         let me = self.config.cluster.as_ref().map(|cluster| cluster.me);
         if let Some(loss) = me.and_then(|me| Loss::of(me, refusal)) {
-            self.state_loss(loss, out);
+            self.say_loss(loss, out);
         }
     }
 

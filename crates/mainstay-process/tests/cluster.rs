@@ -252,7 +252,25 @@ fn run_beyond(policy: Policy, seed: u64) -> (Beyond, u32) {
             "{policy}, seed {seed}: {home} lost {name} in silence: {beyond:?}"
         );
     }
+    say_again(&mut net, policy, seed);
     (net.beyond.take().expect("it was set"), lost)
+}
+
+/// The life that found a loss may end before anybody heard: the next one says the same.
+fn say_again(net: &mut Net, policy: Policy, seed: u64) {
+    let own = |(_, loss): &&(NodeId, Loss)| matches!(loss, Loss::Recovered { .. } | Loss::Undone { .. });
+    let said: Vec<_> =
+        net.beyond.iter().flat_map(|beyond| beyond.losses.iter().filter(own).cloned()).collect();
+    for node in [1, 2, 3].map(NodeId) {
+        net.restart(node);
+        let Some(machine) = net.nodes.get(&node) else { continue };
+        for (_, loss) in said.iter().filter(|(by, _)| *by == node) {
+            assert!(
+                machine.process.losses().contains(loss),
+                "{policy}, seed {seed}: {node} says no more: {loss}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use mainstay_process::record::prefix::Prefix;
 use mainstay_process::record::quarantined::Quarantined;
 use mainstay_process::record::rolled_back::{self, RolledBack};
 use mainstay_process::record::started::Started;
+use mainstay_process::record::stated;
 use mainstay_process::record::{
     RecordError, intended, marked, message, quarantined, recalled, registered, request, resolved, settled,
     started, timer,
@@ -130,6 +131,7 @@ fn describe(record: &Record<'_>) -> Result<(Option<Prefix>, String), RecordError
             let Orphaned { lost, executed, .. } = Orphaned::decode(record.payload)?;
             format!("at {executed} this node was found to depend on what {lost} lost, and goes back")
         }
+        stated::KIND => format!("states a loss: {}", stated::decode(record.payload)?),
         Kind(kind) => return Err(RecordError::UnknownKind { kind }),
     };
     Ok((None, says))

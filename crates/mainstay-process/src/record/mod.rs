@@ -15,6 +15,7 @@
 //! | 26 | [`recalled`] | yes |
 //! | 27 | [`marked`] | no |
 //! | 28 | [`orphaned`] | no |
+//! | 29 | [`stated`] | no |
 //!
 //! A delivery begins with a [`prefix::Prefix`]. All numbers are little-endian.
 
@@ -32,6 +33,7 @@ pub mod resolved;
 pub mod rolled_back;
 pub mod settled;
 pub mod started;
+pub mod stated;
 pub mod timer;
 
 use mainstay_types::codec::Truncated;
@@ -54,6 +56,12 @@ pub enum RecordError {
     /// A text field is not UTF-8.
     #[error("field `{field}` is not UTF-8")]
     NotText {
+        /// The field.
+        field: &'static str,
+    },
+    /// A field is not in its encoding.
+    #[error("field `{field}` cannot be read")]
+    Unreadable {
         /// The field.
         field: &'static str,
     },

@@ -234,6 +234,16 @@ impl Net {
         }
     }
 
+    /// Its process ends and begins anew: what it gave the operating system is there.
+    pub(crate) fn restart(&mut self, node: NodeId) {
+        let Some(machine) = self.nodes.remove(&node) else { return };
+        self.disks.insert(node, machine.killed());
+        for other in 1..=3 {
+            self.disconnect(node, NodeId(other));
+        }
+        self.start(node, None);
+    }
+
     pub(crate) fn step(&mut self, node: NodeId, event: Event) {
         self.nodes.get_mut(&node).expect("it runs").step(event);
         self.take_out(node);
