@@ -114,11 +114,16 @@ impl Clients {
         self.issued
     }
 
-    /// See [`crate::tables::Tables::carry_over`]; `is_open` knows requests that are executed and not answered.
-    pub(crate) fn carry_over(&mut self, is_open: impl Fn(ClientId, ThreadId, Sequence) -> bool) {
+    /// See [`crate::tables::Tables::carry_over`].
+    pub(crate) fn carry_over(&mut self) {
+        let threads = self.entries.values_mut().flat_map(|known| known.threads.values_mut());
+        threads.for_each(|present| present.entry.end = Lsn::ZERO);
+    }
+
+    /// See [`crate::tables::Tables::forget_unexecuted`]; `is_open` knows requests that are executed and not answered.
+    pub(crate) fn forget_unexecuted(&mut self, is_open: impl Fn(ClientId, ThreadId, Sequence) -> bool) {
         for (&client, known) in &mut self.entries {
             for (&thread, present) in &mut known.threads {
-                present.entry.end = Lsn::ZERO;
                 if present.entry.answer.is_none() && !is_open(client, thread, present.floor) {
                     // Its request is new again; the one before was acknowledged by it.
                     present.floor = Sequence(present.floor.0.saturating_sub(1));

@@ -70,6 +70,8 @@ pub(crate) struct Collecting {
     pub(crate) skipped: BTreeMap<Lsn, Quarantined>,
     /// The delivery that was being tried when the last life ended, and how often.
     pub(crate) attempt: Option<(Lsn, u32)>,
+    /// Deliveries of this node's journal were undone, in this replay or before.
+    pub(crate) went_back: bool,
     /// The first delivery that is left out, whatever comes: it depends on what another node lost.
     cut: Option<DeliveryIndex>,
 }
@@ -397,6 +399,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         self.history.enter_life(Generation(self.incarnation.0));
         self.state_what_is_lost(&collecting, out);
+        if collecting.went_back || self.line.settles {
+            self.history.tables.forget_unexecuted();
+        }
         self.life = if self.line.settles { Life::Settling } else { Life::Running };
         self.record_verdicts();
         self.announce_life(out);

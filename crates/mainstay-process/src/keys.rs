@@ -78,13 +78,15 @@ impl Keys {
         }
     }
 
-    /// See [`crate::tables::Tables::carry_over`]; `is_open` knows requests that are executed and not answered.
-    pub(crate) fn carry_over(&mut self, is_open: impl Fn(&[u8]) -> bool) {
+    /// See [`crate::tables::Tables::carry_over`].
+    pub(crate) fn carry_over(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.end = Lsn::ZERO);
+    }
+
+    /// See [`crate::tables::Tables::forget_unexecuted`]; `is_open` knows requests that are executed and not answered.
+    pub(crate) fn forget_unexecuted(&mut self, is_open: impl Fn(&[u8]) -> bool) {
         let Self { entries, expiry } = self;
-        entries.retain(|key, entry| {
-            entry.end = Lsn::ZERO;
-            entry.answer.is_some() || is_open(key)
-        });
+        entries.retain(|key, entry| entry.answer.is_some() || is_open(key));
         expiry.retain(|(_, key)| entries.contains_key(key));
     }
 

@@ -411,11 +411,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         {
             return Err(RecoverError::VersionKilled { recorded, now: config.version });
         }
+        let went_back = cut.at.is_some() || !verdicts.rolled_back.is_empty();
         if let Some(collecting) = &mut collecting {
+            collecting.went_back = went_back;
             collecting.skipped = verdicts.skipped;
             collecting.attempt = last_attempt;
             collecting.cut(cut.at);
         } else {
+            if went_back {
+                history.tables.forget_unexecuted();
+            }
             history.enter_life(report.generation);
         }
         let stated = verdicts.stated;

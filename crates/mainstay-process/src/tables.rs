@@ -79,13 +79,21 @@ impl Tables {
     /// Carries what a part of a snapshot holds over to a new directory: positions in the old journal mean nothing there, everything in
     /// the part is safe, and what was logged and not executed at the cut is unknown.
     pub(crate) fn carry_over(&mut self, from: StoreId) {
-        let Self { keys, clients, outbox, open, .. } = self;
-        keys.carry_over(|key| open.find(&Identity::Key(key.to_vec())).is_some());
-        clients.carry_over(|client, thread, sequence| {
+        self.forget_unexecuted();
+        self.keys.carry_over();
+        self.clients.carry_over();
+        self.outbox.carry_over(from);
+        self.executed_end = Lsn::ZERO;
+    }
+
+    /// A checkpoint knows requests that were logged and not executed. What of these the replay behind it has left out never will be: it is
+    /// new when it comes again.
+    pub(crate) fn forget_unexecuted(&mut self) {
+        let Self { keys, clients, open, .. } = self;
+        keys.forget_unexecuted(|key| open.find(&Identity::Key(key.to_vec())).is_some());
+        clients.forget_unexecuted(|client, thread, sequence| {
             open.find(&Identity::Client { client, thread, sequence }).is_some()
         });
-        outbox.carry_over(from);
-        self.executed_end = Lsn::ZERO;
     }
 
     pub(crate) fn lookup(
