@@ -66,7 +66,7 @@ pub(super) fn take(nodes: &[String], directory: &Path, within: Duration) -> anyh
         match wait(&agent, &nodes, &snapshot, deadline) {
             Attempt::Finished => {
                 let fetched: anyhow::Result<Vec<_>> =
-                    nodes.iter().map(|node| fetch(node, &snapshot)).collect();
+                    nodes.iter().map(|node| fetch(node, &snapshot, deadline)).collect();
                 return Line::write(directory, &fetched?);
             }
             Attempt::Failed(why) => {
@@ -139,7 +139,20 @@ fn ask(agent: &ureq::Agent, node: &str, snapshot: &str) -> anyhow::Result<Said> 
     Ok(serde_json::from_str(&text)?)
 }
 
-fn fetch(node: &str, snapshot: &str) -> anyhow::Result<Vec<u8>> {
+/// A final part is a file: a node that crashes meanwhile gives it when it is back.
+fn fetch(node: &str, snapshot: &str, deadline: Instant) -> anyhow::Result<Vec<u8>> {
+    loop {
+        match fetch_once(node, snapshot) {
+            Err(error) if Instant::now() < deadline => {
+                eprintln!("{error:#}; asked again");
+                std::thread::sleep(AGAIN_AFTER);
+            }
+            fetched => return fetched,
+        }
+    }
+}
+
+fn fetch_once(node: &str, snapshot: &str) -> anyhow::Result<Vec<u8>> {
     let url = format!("{node}/snapshots/{snapshot}/data");
     let mut response =
         agent(FETCH_TIMEOUT).get(&url).call().with_context(|| format!("{url} does not answer"))?;
