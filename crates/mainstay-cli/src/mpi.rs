@@ -54,6 +54,9 @@ pub(crate) struct Record {
     /// Length of a page in bytes, a power of two.
     #[arg(long, value_name = "BYTES", default_value_t = PAGE_BYTES_DEFAULT)]
     page_bytes: u32,
+    /// Do not time calls: some 20 ns and 3 bytes less for each, and no timeline.
+    #[arg(long)]
+    no_times: bool,
     /// The launcher with its arguments and the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -126,6 +129,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         cache: cache_folder(),
         pages: options.pages,
         page_bytes: options.page_bytes,
+        timed: !options.no_times,
     })?;
     let ranks = recorded.run.ranks.len();
     anyhow::ensure!(

@@ -213,12 +213,12 @@ EACH_RANK(region, void *, REGION)
 
 // ---- statuses and requests
 
-static uint64_t message_bytes(MPI_Status *status)
+static uint64_t message_bytes(MPI_Status *status, int *cancelled)
 {
-    int cancelled = 0, bytes = 0;
+    int bytes = 0;
     depth++;
-    real_Test_cancelled(status, &cancelled);
-    if (!cancelled && real_Get_count(status, MPI_BYTE, &bytes) != MPI_SUCCESS)
+    real_Test_cancelled(status, cancelled);
+    if (!*cancelled && real_Get_count(status, MPI_BYTE, &bytes) != MPI_SUCCESS)
         bytes = 0;
     depth--;
     return bytes > 0 ? (uint64_t)bytes : 0;
@@ -226,8 +226,9 @@ static uint64_t message_bytes(MPI_Status *status)
 
 static uint64_t out_status(MPI_Status *status)
 {
-    uint64_t bytes = live() ? message_bytes(status) : 0;
-    return ms_status(status, sizeof *status, status->MPI_SOURCE, status->MPI_TAG, bytes);
+    int cancelled = 0;
+    uint64_t bytes = live() ? message_bytes(status, &cancelled) : 0;
+    return ms_status(status, sizeof *status, cancelled ? INT32_MIN : status->MPI_SOURCE, status->MPI_TAG, bytes);
 }
 
 static void out_request(MPI_Request *request, int what)
@@ -278,7 +279,16 @@ static void forget(struct waited *waited)
 }
 
 #define REAL(call) do { if (live()) { depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
+// Of a call that may wait for other ranks.
+#define WAIT(call) do { if (live()) { ms_wait(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
 #define OUT(pointer) ms_out(pointer, sizeof *(pointer))
+
+static void await(int count, const MPI_Request requests[])
+{
+    for (int i = 0; live() && i < count; i++)
+        if (requests[i] != MPI_REQUEST_NULL)
+            ms_await(HANDLE(requests[i]));
+}
 
 EXPORTED int MPI_Wait(MPI_Request *request, MPI_Status *status)
 {
@@ -288,7 +298,8 @@ EXPORTED int MPI_Wait(MPI_Request *request, MPI_Status *status)
     MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
     MPI_Request before = *request;
     int result = MPI_SUCCESS;
-    REAL(real_Wait(request, seen));
+    await(1, request);
+    WAIT(real_Wait(request, seen));
     if (result == MPI_SUCCESS) {
         if (before != MPI_REQUEST_NULL)
             done(0, before, request, seen);
@@ -308,7 +319,8 @@ EXPORTED int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[
     struct waited waited;
     remember(&waited, count, requests, statuses);
     int result = MPI_SUCCESS;
-    REAL(real_Waitall(count, requests, waited.seen));
+    await(count, requests);
+    WAIT(real_Waitall(count, requests, waited.seen));
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
         for (int i = 0; i < count; i++) {
             if (waited.before[i] != MPI_REQUEST_NULL)
@@ -331,7 +343,8 @@ EXPORTED int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Stat
     remember(&waited, count, requests, MPI_STATUSES_IGNORE);
     MPI_Status *seen = status == MPI_STATUS_IGNORE ? &waited.own[0] : status;
     int result = MPI_SUCCESS;
-    REAL(real_Waitany(count, requests, index, seen));
+    await(count, requests);
+    WAIT(real_Waitany(count, requests, index, seen));
     if (result == MPI_SUCCESS) {
         OUT(index);
         if (*index != MPI_UNDEFINED)
@@ -364,7 +377,8 @@ EXPORTED int MPI_Waitsome(int count, MPI_Request requests[], int *outcount, int 
     struct waited waited;
     remember(&waited, count, requests, statuses);
     int result = MPI_SUCCESS;
-    REAL(real_Waitsome(count, requests, outcount, indices, waited.seen));
+    await(count, requests);
+    WAIT(real_Waitsome(count, requests, outcount, indices, waited.seen));
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
         some(&waited, requests, outcount, indices);
     close_call();
@@ -381,7 +395,8 @@ EXPORTED int MPI_Testsome(int count, MPI_Request requests[], int *outcount, int 
     struct waited waited;
     remember(&waited, count, requests, statuses);
     int result = MPI_SUCCESS;
-    REAL(real_Testsome(count, requests, outcount, indices, waited.seen));
+    await(count, requests);
+    WAIT(real_Testsome(count, requests, outcount, indices, waited.seen));
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS) {
         some(&waited, requests, outcount, indices);
         if (*outcount == 0)
@@ -400,7 +415,8 @@ EXPORTED int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
     MPI_Status own = {0}, *seen = status == MPI_STATUS_IGNORE ? &own : status;
     MPI_Request before = *request;
     int result = MPI_SUCCESS;
-    REAL(real_Test(request, flag, seen));
+    await(1, request);
+    WAIT(real_Test(request, flag, seen));
     if (result == MPI_SUCCESS) {
         OUT(flag);
         if (!*flag)
@@ -423,7 +439,8 @@ EXPORTED int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Statu
     struct waited waited;
     remember(&waited, count, requests, statuses);
     int result = MPI_SUCCESS;
-    REAL(real_Testall(count, requests, flag, waited.seen));
+    await(count, requests);
+    WAIT(real_Testall(count, requests, flag, waited.seen));
     if (result == MPI_SUCCESS) {
         OUT(flag);
         if (!*flag)
@@ -450,7 +467,8 @@ EXPORTED int MPI_Testany(int count, MPI_Request requests[], int *index, int *fla
     remember(&waited, count, requests, MPI_STATUSES_IGNORE);
     MPI_Status *seen = status == MPI_STATUS_IGNORE ? &waited.own[0] : status;
     int result = MPI_SUCCESS;
-    REAL(real_Testany(count, requests, index, flag, seen));
+    await(count, requests);
+    WAIT(real_Testany(count, requests, index, flag, seen));
     if (result == MPI_SUCCESS) {
         OUT(flag);
         OUT(index);
@@ -490,11 +508,24 @@ EXPORTED int MPI_Request_free(MPI_Request *request)
     if (forwarded())
         return real_Request_free(request);
     open_call(FN_Request_free);
+    ms_in_request(HANDLE(*request));
     ms_forget(HANDLE(*request));
     int result = MPI_SUCCESS;
     REAL(real_Request_free(request));
     if (!live() && result == MPI_SUCCESS)
         *request = MPI_REQUEST_NULL;
+    close_call();
+    return result;
+}
+
+EXPORTED int MPI_Cancel(MPI_Request *request)
+{
+    if (forwarded())
+        return real_Cancel(request);
+    open_call(FN_Cancel);
+    ms_in_request(HANDLE(*request));
+    int result = MPI_SUCCESS;
+    REAL(real_Cancel(request));
     close_call();
     return result;
 }
@@ -828,7 +859,7 @@ EXPORTED int MPI_Init(int *argc, char ***argv)
         return real_Init(argc, argv);
     open_call(FN_Init);
     int result = MPI_SUCCESS;
-    REAL(real_Init(argc, argv));
+    WAIT(real_Init(argc, argv));
     close_call();
     if (result == MPI_SUCCESS)
         describe_world();
@@ -843,7 +874,7 @@ EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provide
     open_call(FN_Init_thread);
     ms_in(NUMBER, required);
     int result = MPI_SUCCESS;
-    REAL(real_Init_thread(argc, argv, required, provided));
+    WAIT(real_Init_thread(argc, argv, required, provided));
     if (result == MPI_SUCCESS)
         OUT(provided);
     close_call();
@@ -860,7 +891,7 @@ EXPORTED int MPI_Finalize(void)
     ours = 0;
     open_call(FN_Finalize);
     int result = MPI_SUCCESS;
-    REAL(real_Finalize());
+    WAIT(real_Finalize());
     close_call();
     return result;
 }

@@ -15,6 +15,8 @@ pub struct Call {
     fields: Vec<u8>,
     /// Foreign memory: how many bytes of `fields` come before it, address, length.
     foreign: Vec<(usize, u64, usize)>,
+    /// Requests that the call waits for, as fields: said while it waits, and not logged.
+    pub awaited: Vec<u8>,
     /// At replay: the logged fields, and how many bytes of them are used up.
     pub logged: Vec<u8>,
     /// See `logged`.
@@ -32,6 +34,7 @@ impl Call {
         self.miss = false;
         self.fields.clear();
         self.foreign.clear();
+        self.awaited.clear();
         self.logged.clear();
         self.logged_used = 0;
     }

@@ -71,6 +71,8 @@ pub struct Core {
     source: Option<Region>,
     /// The current call uses a type that is not known, so that its data cannot be recorded.
     unknown_type: bool,
+    /// Number of the current call.
+    number: u64,
     style: HandleStyle,
 }
 
@@ -96,6 +98,7 @@ impl Core {
             pending: Vec::new(),
             source: None,
             unknown_type: false,
+            number: 0,
             style,
         }
     }
@@ -114,10 +117,51 @@ impl Core {
         match &mut self.side {
             Side::Recording(recording) => {
                 recording.enter(call.function);
+                self.number = recording.calls() + 1;
                 Ok(())
             }
-            Side::Replaying(replaying, _) => replaying.open(call, name, &mut self.known),
+            Side::Replaying(replaying, _) => {
+                replaying.open(call, name, &mut self.known)?;
+                self.number = replaying.calls();
+                Ok(())
+            }
         }
+    }
+
+    /// The call is about to wait for others: says in what, for who looks at it from outside.
+    pub fn wait(&mut self, call: &Call) {
+        if let Side::Recording(recording) = &mut self.side {
+            recording.wait(call);
+        }
+    }
+
+    /// The call will wait for a request.
+    pub fn await_request(&self, call: &mut Call, handle: u64) {
+        if let Side::Recording(_) = self.side {
+            Field::Made(self.age(handle)).encode(&mut call.awaited);
+        }
+    }
+
+    /// A request goes in whose number the log must have.
+    pub fn request_in(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+        let made = self.age(handle);
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Made(made));
+                Ok(())
+            }
+            Side::Replaying(replaying, _) => {
+                replaying.output(call, name, "a request that goes in", |field| match field {
+                    Field::Made(_) => Some(()),
+                    _ => None,
+                })
+            }
+        }
+    }
+
+    /// How many calls ago a request was made; 0 where that is not known.
+    fn age(&self, handle: u64) -> u64 {
+        self.requests.of(handle).map_or(0, |request| self.number - request.made)
     }
 
     /// A number that goes in.
@@ -277,13 +321,11 @@ impl Core {
         whole: bool,
     ) -> Result<Option<u64>, Halt> {
         let (regions, source) = (std::mem::take(&mut self.pending), self.source.take());
-        let request = Request { regions, source, persistent, whole, active: !persistent };
+        let request = Request { made: self.number, regions, source, persistent, whole, active: !persistent };
         match &mut self.side {
             Side::Recording(_) => {
                 call.put(&Field::Request(handle.is_none()));
-                if let Some(handle) = handle
-                    && (persistent || !request.regions.is_empty())
-                {
+                if let Some(handle) = handle {
                     self.requests.post(handle, request);
                 }
                 Ok(handle)
@@ -309,6 +351,7 @@ impl Core {
     /// # Safety
     /// The buffer of the request must be readable.
     pub unsafe fn start(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+        self.request_in(call, name, handle)?;
         let Some(source) = self.requests.start(handle) else {
             return Ok(());
         };
@@ -341,14 +384,15 @@ impl Core {
         null: bool,
         bytes: u64,
     ) -> Result<bool, Halt> {
+        let made = self.age(handle);
         let null = match &mut self.side {
             Side::Recording(_) => {
-                call.put(&Field::Done(index, null));
+                call.put(&Field::Done(index, null, made));
                 null
             }
             Side::Replaying(replaying, slots) => {
                 let null = replaying.output(call, name, "a request that is done", |field| match field {
-                    Field::Done(place, null) if place == index => Some(null),
+                    Field::Done(place, null, _) if place == index => Some(null),
                     _ => None,
                 })?;
                 if null && self.requests.of(handle).is_some() {

@@ -86,8 +86,15 @@ pub enum Field<'a> {
     Status(i64, i64, u64, &'a [u8]),
     /// 21: a request was made; whether it is the null request.
     Request(bool),
-    /// 22: the request at this place of the array is done; whether it is null now.
-    Done(u64, bool),
+    /// 22: the request at this place of the array is done; whether it is null now; how many calls ago it was made, 0 where
+    /// that is not known.
+    Done(u64, bool, u64),
+    /// 23: how long after the end of the record before the call began, and how long it took, both in units of the log. The
+    /// last field, of calls that are timed.
+    Time(u64, u64),
+    /// 24: which request went in, by how many calls ago it was made, 0 where that is not known. Not compared: while
+    /// recording one handle may stand for many sends.
+    Made(u64),
 }
 
 impl<'a> Field<'a> {
@@ -122,10 +129,20 @@ impl<'a> Field<'a> {
                 put_bytes(out, raw);
             }
             Self::Request(null) => out.extend_from_slice(&[21, u8::from(null)]),
-            Self::Done(index, null) => {
+            Self::Done(index, null, made) => {
                 out.push(22);
                 put_unsigned(out, index);
                 out.push(u8::from(null));
+                put_unsigned(out, made);
+            }
+            Self::Time(idle, spent) => {
+                out.push(23);
+                put_unsigned(out, idle);
+                put_unsigned(out, spent);
+            }
+            Self::Made(calls) => {
+                out.push(24);
+                put_unsigned(out, calls);
             }
         }
     }
@@ -153,7 +170,9 @@ impl<'a> Field<'a> {
             19 => Self::Received(bytes.counted()?),
             20 => Self::Status(bytes.signed()?, bytes.signed()?, bytes.unsigned()?, bytes.counted()?),
             21 => Self::Request(flag(bytes)?),
-            22 => Self::Done(bytes.unsigned()?, flag(bytes)?),
+            22 => Self::Done(bytes.unsigned()?, flag(bytes)?, bytes.unsigned()?),
+            23 => Self::Time(bytes.unsigned()?, bytes.unsigned()?),
+            24 => Self::Made(bytes.unsigned()?),
             _ => return None,
         })
     }
@@ -206,7 +225,9 @@ impl fmt::Display for Field<'_> {
                 write!(out, "status: source {source}, tag {tag}, {bytes} bytes")
             }
             Self::Request(null) => write!(out, "new {}request", if *null { "null " } else { "" }),
-            Self::Done(index, _) => write!(out, "request {index} done"),
+            Self::Done(index, ..) => write!(out, "request {index} done"),
+            Self::Time(..) => out.write_str("a time"),
+            Self::Made(calls) => write!(out, "request made {calls} calls before"),
         }
     }
 }
@@ -249,7 +270,9 @@ mod tests {
             Field::Received(b"payload"),
             Field::Status(3, -1, 77, b"raw"),
             Field::Request(true),
-            Field::Done(130, false),
+            Field::Done(130, false, 4),
+            Field::Made(0),
+            Field::Time(300, 2),
         ];
         let mut body = Vec::new();
         for field in &all {

@@ -6,8 +6,8 @@ pub const LOG_MAGIC: [u8; 8] = *b"MSMPILOG";
 pub const RING_MAGIC: [u8; 8] = *b"MSMPIRNG";
 /// First four bytes of a page.
 pub const PAGE_MAGIC: [u8; 4] = *b"MSMP";
-/// The only version so far.
-pub const VERSION: u32 = 1;
+/// Of the format. Version 1 had no times and no numbers of requests.
+pub const VERSION: u32 = 2;
 /// Length of the header of a log and of the control block of a ring, in bytes.
 pub const FILE_HEADER_BYTES: usize = 4096;
 /// Length of a page's header, in bytes.
@@ -27,6 +27,12 @@ pub const RECORD_BYTES_MAX: usize = 1 << 34;
 pub const ENTERED_OFFSET: usize = 512;
 /// Where the control block of a ring says that, and why, recording stopped early.
 pub const STOPPED_OFFSET: usize = 1024;
+/// Where the control block of a ring has what went into the call that the rank waits in: see [`encode_inputs`].
+pub const INPUTS_OFFSET: usize = 1536;
+/// Room for that, in bytes; of a longer call the beginning is kept.
+pub const INPUTS_BYTES_MAX: usize = FILE_HEADER_BYTES - INPUTS_OFFSET - INPUTS_HEAD_BYTES;
+/// Where the inputs begin behind their cell, in bytes.
+pub const INPUTS_HEAD_BYTES: usize = 24;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ pub enum Kind {
     End = 9,
     /// The rest of the page, of no meaning.
     Pad = 10,
+    /// One moment by all clocks.
+    Clock = 11,
 }
 
 impl Kind {
@@ -67,6 +75,7 @@ impl Kind {
             8 => Self::Start,
             9 => Self::End,
             10 => Self::Pad,
+            11 => Self::Clock,
             _ => return None,
         })
     }
@@ -268,6 +277,16 @@ pub fn decode_cell(bytes: &[u8]) -> Option<(u64, u64)> {
     let cell = bytes.get(..24)?;
     let (first, second) = (u64_at(cell, 0), u64_at(cell, 8));
     (u64_at(cell, 16) == !(first.rotate_left(17) ^ second)).then_some((first, second))
+}
+
+/// Number of the call that a rank waits in, and what went into it, from the control block of its ring: a cell with number and
+/// length, then the fields. `None` if they are torn or were never written.
+#[must_use]
+pub fn decode_inputs(control_block: &[u8]) -> Option<(u64, &[u8])> {
+    let area = control_block.get(INPUTS_OFFSET..FILE_HEADER_BYTES)?;
+    let (call, length) = decode_cell(area)?;
+    let length = usize::try_from(length).ok().filter(|length| *length <= INPUTS_BYTES_MAX)?;
+    Some((call, &area[INPUTS_HEAD_BYTES..][..length]))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

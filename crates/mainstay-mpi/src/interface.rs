@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
-pub const INTERFACE: c_int = 1;
+pub const INTERFACE: c_int = 2;
 
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
@@ -153,9 +153,9 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
     }
     match settings::from_environment() {
         Settings::Off => MODE_OFF,
-        Settings::Record { directory, header } => {
+        Settings::Record { directory, header, timed } => {
             let name = format!("starting-{}", std::process::id());
-            match Recording::create(&directory, &name, header) {
+            match Recording::create(&directory, &name, header, timed) {
                 Ok(mut recording) => {
                     let start = settings::start_values();
                     recording.write_texts(Kind::Start, start.iter().map(String::as_str));
@@ -202,6 +202,7 @@ pub unsafe extern "C" fn ms_rank(rank: c_int, size: c_int, library: *const c_cha
         let (rank, size) = (rank.to_string(), size.to_string());
         let values = ["rank", &rank, "size", &size, "library", &library];
         recording.write_texts(Kind::Start, values.into_iter());
+        recording.write_moment();
     }
 }
 
@@ -362,6 +363,30 @@ pub unsafe extern "C" fn ms_request(handle: u64, null: *mut c_int, what: c_int) 
     let made = step(given, |core, call, name| core.request(call, name, given, persistent, whole));
     *null = c_int::from(made.is_none());
     made.unwrap_or(handle)
+}
+
+/// The call is about to wait for other ranks: all that goes in was said.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_wait() {
+    step((), |core, call, _| {
+        core.wait(call);
+        Ok(())
+    });
+}
+
+/// The call will wait for this request.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_await(handle: u64) {
+    step((), |core, call, _| {
+        core.await_request(call, handle);
+        Ok(())
+    });
+}
+
+/// A request goes in.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_in_request(handle: u64) {
+    step((), |core, call, name| core.request_in(call, name, handle));
 }
 
 /// A persistent request is started.

@@ -12,6 +12,7 @@
 //! rank back among running ones. It shows why it died.
 
 pub mod call;
+pub mod clock;
 pub mod command;
 pub mod core;
 pub mod definition;

@@ -5,8 +5,9 @@
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
 use crate::format::{
-    self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, Kind, LOG_MAGIC,
-    PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
+    self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, INPUTS_BYTES_MAX,
+    INPUTS_HEAD_BYTES, INPUTS_OFFSET, Kind, LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC,
+    RecordHeader, STOPPED_OFFSET,
 };
 use memmap2::MmapRaw;
 use std::fs::{File, OpenOptions};
@@ -14,6 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -182,6 +184,25 @@ impl Pages {
     /// Says which call the rank is about to enter. Found again after a kill.
     pub fn enter(&mut self, function: u16, call: u64) {
         self.put_cell(ENTERED_OFFSET, u64::from(function), call);
+    }
+
+    /// Says what went into the call that the rank is about to wait in.
+    pub fn enter_with(&mut self, call: u64, inputs: [&[u8]; 2]) {
+        // Somebody may look at a running process: not valid while it is written.
+        self.put_cell(INPUTS_OFFSET, 0, 0);
+        compiler_fence(Ordering::Release);
+        let mut length = 0;
+        for part in inputs {
+            let part = &part[..part.len().min(INPUTS_BYTES_MAX - length)];
+            let at = INPUTS_OFFSET + INPUTS_HEAD_BYTES + length;
+            // SAFETY: within the control block, by the line above; only this thread of the owner writes to it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), self.map.as_mut_ptr().add(at), part.len());
+            };
+            length += part.len();
+        }
+        compiler_fence(Ordering::Release);
+        self.put_cell(INPUTS_OFFSET, call, length as u64);
     }
 
     /// Says that the files have other names now.

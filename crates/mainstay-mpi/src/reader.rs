@@ -127,6 +127,12 @@ impl Reader {
         self.tail
     }
 
+    /// Number of the call that the rank said last that it waits in, and what went into it.
+    #[must_use]
+    pub fn entered_inputs(&self) -> Option<(u64, &[u8])> {
+        format::decode_inputs(&self.ring)
+    }
+
     /// The next record, or `None` at the end.
     #[must_use]
     pub fn next_record(&mut self) -> Option<Record> {

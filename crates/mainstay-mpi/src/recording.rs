@@ -1,8 +1,9 @@
 //! Recording: calls become records; when a page cannot be written, recording ends and the program goes on.
 
 use crate::call::Call;
+use crate::clock::{Counter, UNIT_SHIFT};
 use crate::definition::{self, Comm};
-use crate::field::ObjectKind;
+use crate::field::{Field, ObjectKind};
 use crate::format::{FileHeader, Kind};
 use crate::pages::{CreateError, Head, Pages};
 use crate::typemap::Typemap;
@@ -22,7 +23,22 @@ pub struct Recording {
     /// Why recording ended early: the system's number of an error.
     stopped: Option<i32>,
     unhandled: u64,
+    times: Option<Times>,
 }
+
+/// How calls are timed.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    counter: Counter,
+    /// When the call began that is going on, and when the one before ended, in units of the log.
+    begun: u64,
+    ended: u64,
+    /// When a moment was written last, in units of the log.
+    moment: u64,
+}
+
+/// A moment is written again after so many units of the log: about a second.
+const MOMENT_UNITS: u64 = 3 << 20;
 
 /// How a recording went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +56,49 @@ impl Recording {
     ///
     /// # Errors
     /// [`CreateError`] when a file cannot be made; nothing is left.
-    pub fn create(directory: &Path, name: &str, header: FileHeader) -> Result<Self, CreateError> {
+    pub fn create(
+        directory: &Path,
+        name: &str,
+        header: FileHeader,
+        timed: bool,
+    ) -> Result<Self, CreateError> {
         let log_path = directory.join(format!("{name}.log"));
         let ring_path = directory.join(format!("{name}.ring"));
         let pages = Some(Pages::create(&log_path, &ring_path, header)?);
-        Ok(Self { pages, log_path, ring_path, calls: 0, run: None, stopped: None, unhandled: 0 })
+        let mut recording = Self {
+            pages,
+            log_path,
+            ring_path,
+            calls: 0,
+            run: None,
+            stopped: None,
+            unhandled: 0,
+            times: None,
+        };
+        if timed {
+            let counter = Counter::best();
+            let now = counter.ticks() >> UNIT_SHIFT;
+            recording.times = Some(Times { counter, begun: now, ended: now, moment: now });
+            recording.write_moment();
+        }
+        Ok(recording)
+    }
+
+    /// Calls that are in the log.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Writes this moment by all clocks, from which readers know how fast the counter is.
+    pub fn write_moment(&mut self) {
+        if let Some(times) = &mut self.times {
+            let moment = times.counter.moment();
+            times.moment = moment.ticks >> UNIT_SHIFT;
+            let mut body = Vec::new();
+            moment.encode(&mut body);
+            self.append(Kind::Clock, 0, 0, &[&body]);
+        }
     }
 
     /// Gives the files the name of the rank. Where that fails, the old names stay.
@@ -68,6 +122,29 @@ impl Recording {
         if let Some(pages) = &mut self.pages {
             pages.enter(function, call);
         }
+        if let Some(times) = &mut self.times {
+            times.begun = times.counter.ticks() >> UNIT_SHIFT;
+        }
+    }
+
+    /// Says what went into the call, which is about to wait for other ranks.
+    pub fn wait(&mut self, call: &Call) {
+        let number = self.calls + 1;
+        if let Some(pages) = &mut self.pages {
+            pages.enter_with(number, [call.fields(), &call.awaited]);
+        }
+    }
+
+    /// The field that says when the call began and how long it took.
+    fn time(&mut self) -> Vec<u8> {
+        let mut field = Vec::new();
+        if let Some(times) = &mut self.times {
+            let now = times.counter.ticks() >> UNIT_SHIFT;
+            let idle = times.begun.saturating_sub(times.ended);
+            Field::Time(idle, now.saturating_sub(times.begun)).encode(&mut field);
+            times.ended = now;
+        }
+        field
     }
 
     /// Writes a call.
@@ -80,9 +157,14 @@ impl Recording {
             return;
         }
         // SAFETY: the caller's promise.
-        let parts = unsafe { call.parts() };
+        let mut parts = unsafe { call.parts() };
+        let time = self.time();
+        parts.push(&time);
         self.append(Kind::Call, call.function, call.thread, &parts);
         self.calls += u64::from(self.stopped.is_none());
+        if self.times.is_some_and(|times| times.ended >= times.moment + MOMENT_UNITS) {
+            self.write_moment();
+        }
     }
 
     /// Writes that a call was forwarded and not recorded.
@@ -128,6 +210,7 @@ impl Recording {
 
     /// Writes the end and all that is in the ring.
     pub fn finish(&mut self) -> Ended {
+        self.write_moment();
         if let Some(pages) = &self.pages {
             let figures = pages.figures();
             let mut body = Vec::new();
@@ -151,7 +234,8 @@ impl Recording {
         let same = self.run.as_ref().is_some_and(|run| run.0 == kind && run.1 == function && run.2 == fields);
         let counted = same && self.pages.as_mut().is_some_and(Pages::count_up);
         if !counted {
-            self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields]);
+            let time = self.time();
+            self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields, &time]);
             self.run = Some((kind, function, fields.to_vec()));
         }
         self.calls += u64::from(self.stopped.is_none());

@@ -300,7 +300,7 @@ impl Replaying {
                 }
                 Kind::Names => self.names = definition::decode_texts(&record.body).unwrap_or_default(),
                 Kind::End => self.ended = true,
-                Kind::Start | Kind::Pad => {}
+                Kind::Start | Kind::Pad | Kind::Clock => {}
             }
         }
     }

@@ -18,6 +18,8 @@ pub struct Region {
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
+    /// Number of the call that made it.
+    pub made: u64,
     /// What it fills; nothing for a send.
     pub regions: Vec<Region>,
     /// What it sends each time it is started; only of a persistent send.
@@ -32,8 +34,8 @@ pub struct Request {
 
 /// Requests by handle.
 ///
-/// While recording only those that fill something or can be started again are kept: Open MPI and MPICH use one handle for
-/// many sends that are already done, and nothing has to be known about those.
+/// While recording, Open MPI and MPICH use one handle for many sends that are already done: of those the last is kept, and
+/// nothing has to be known about them.
 #[derive(Debug, Default)]
 pub struct Requests(HashMap<u64, Request>);
 
@@ -61,13 +63,12 @@ impl Requests {
         let Some(request) = self.0.get_mut(&handle) else {
             return (Vec::new(), false);
         };
-        let regions = if request.active { request.regions.clone() } else { Vec::new() };
-        let filled = (regions, request.whole);
-        request.active = false;
+        let active = std::mem::take(&mut request.active);
         if null {
-            self.0.remove(&handle);
+            let request = self.0.remove(&handle).unwrap_or_default();
+            return (if active { request.regions } else { Vec::new() }, request.whole);
         }
-        filled
+        (if active { request.regions.clone() } else { Vec::new() }, request.whole)
     }
 
     /// A request is freed by the program.

@@ -11,6 +11,8 @@ pub const RUN: &str = "MAINSTAY_MPI_RUN";
 pub const PAGES: &str = "MAINSTAY_MPI_PAGES";
 /// Bytes of a page.
 pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
+/// `0`: calls are not timed.
+pub const TIMES: &str = "MAINSTAY_MPI_TIMES";
 /// The log that is replayed.
 pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
 /// Where the replay says how it went.
@@ -38,6 +40,8 @@ pub enum Settings {
         directory: PathBuf,
         /// With this header.
         header: FileHeader,
+        /// Whether calls are timed.
+        timed: bool,
     },
     /// Replay.
     Replay {
@@ -84,7 +88,7 @@ pub fn from_environment() -> Settings {
     } else {
         FileHeader { pages: PAGES_DEFAULT, page_bytes: PAGE_BYTES_DEFAULT, ..header }
     };
-    Settings::Record { directory: directory.into(), header }
+    Settings::Record { directory: directory.into(), header, timed: text(TIMES).as_deref() != Some("0") }
 }
 
 /// Whether a debugger looks on.

@@ -294,6 +294,9 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
         .map(|parameter| if Some(&parameter.name) == status.as_ref() { "seen" } else { &parameter.name })
         .collect();
     put("int returned = MPI_SUCCESS;".to_owned());
+    if waits(&parameters, call) && !asynchronous {
+        put("if (live()) ms_wait();".to_owned());
+    }
     put(format!("if (live()) {{ depth++; returned = real_{name}({}); depth--; }}", arguments.join(", ")));
     put("returned = (int)ms_result(returned);".to_owned());
     put("if (returned == MPI_SUCCESS) {".to_owned());
@@ -329,6 +332,19 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     put("return returned;".to_owned());
     let returns = &prototype.returns;
     Ok(format!("EXPORTED {returns} MPI_{name}({list})\n{{\n{body}}}\n"))
+}
+
+/// Whether the call may wait for other ranks, or polls for what they send: one that moves message data, probes, or makes a
+/// communicator.
+fn waits(parameters: &[Parameter], call: &Call) -> bool {
+    let among_ranks =
+        parameters.iter().any(|parameter| matches!(parameter.name.as_str(), "comm" | "message"));
+    let moves = parameters.iter().zip(&call.parameters).any(|(parameter, spec)| {
+        let made = spec.way == Way::Out && parameter.base == "MPI_Comm";
+        spec.data.is_some() || made || parameter.base == "MPI_Status"
+    });
+    let makes = call.name.starts_with("Comm_create") || call.name.starts_with("Intercomm_");
+    (among_ranks && moves) || makes || call.name == "Barrier"
 }
 
 fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool) -> Vec<String> {
@@ -444,6 +460,7 @@ mod tests {
         let source = source(HEADER).expect("a shim");
         assert!(source.contains("in_data(buf, count, datatype);"), "the table's names, not the header's");
         assert!(source.contains("ms_in(PEER, (int64_t)dest);"));
+        assert!(source.contains("ms_wait();"), "a send may wait");
         assert!(source.contains("ms_unhandled(FN_Win_fence);"));
         assert!(source.contains("ms_from_fortran(COMM"));
         assert!(source.contains("PMPI_Send(const void *buf"), "both names are ours");

@@ -106,6 +106,7 @@ impl Scene {
             cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-shims"),
             pages,
             page_bytes,
+            timed: true,
         })
         .expect("a recording")
     }

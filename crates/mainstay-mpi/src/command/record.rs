@@ -22,6 +22,8 @@ pub struct Options {
     pub pages: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
+    /// Whether calls are timed.
+    pub timed: bool,
 }
 
 /// What came of it.
@@ -106,6 +108,7 @@ pub fn record(options: &Options) -> Result<Recorded, RecordError> {
         (settings::RUN, run_number()),
         (settings::PAGES, options.pages.to_string()),
         (settings::PAGE_BYTES, options.page_bytes.to_string()),
+        (settings::TIMES, u8::from(options.timed).to_string()),
     ];
     let mut command = Command::new(launcher);
     for (name, value) in &variables {

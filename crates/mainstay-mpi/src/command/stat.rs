@@ -82,7 +82,7 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
                     stat.stalls = (awaited, stall);
                 }
             }
-            Kind::Type | Kind::Fortran | Kind::Start | Kind::Pad => {}
+            Kind::Type | Kind::Fortran | Kind::Start | Kind::Pad | Kind::Clock => {}
         }
     }
     let tail = reader.tail();
