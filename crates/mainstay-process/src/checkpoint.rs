@@ -31,8 +31,9 @@ const VERSION: u8 = b'3';
 const END_MAGIC: &[u8; 8] = b"CKPTEND1";
 const LENGTH_UNKNOWN: u64 = u64::MAX;
 const TRAILER_BYTES: usize = 24;
-const PREFIX: &str = "checkpoint-";
-const PARTIAL: &str = ".partial";
+pub(crate) const PREFIX: &str = "checkpoint-";
+/// The end of a name whose file is not complete yet, here and of a part.
+pub(crate) const PARTIAL: &str = ".partial";
 const DAMAGED: &str = ".damaged";
 const UNDONE: &str = ".undone";
 
@@ -147,10 +148,10 @@ pub(crate) fn positions(storage: &mut dyn Storage) -> Result<Vec<Lsn>, StorageEr
     Ok(present)
 }
 
-/// Removes temporary files that an earlier life left.
-pub(crate) fn remove_partial(storage: &mut dyn Storage) -> Result<(), StorageError> {
+/// Removes the temporary files that an earlier life left of those whose names begin with `prefix`.
+pub(crate) fn remove_partial(storage: &mut dyn Storage, prefix: &str) -> Result<(), StorageError> {
     for file in storage.list()? {
-        if file.name.starts_with(PREFIX) && file.name.ends_with(PARTIAL) {
+        if file.name.starts_with(prefix) && file.name.ends_with(PARTIAL) {
             match storage.remove(&file.name) {
                 Ok(()) | Err(StorageError { failure: Failure::NotFound, .. }) => {}
                 Err(error) => return Err(error),

@@ -10,7 +10,7 @@
 //! A *line* has a part of every node, and for every ordered pair of nodes: what the one's part no longer keeps for the other, the
 //! other's part holds; and what the other's part holds, the one's part has sent.
 
-use crate::checkpoint::{self, CheckpointError, Loaded};
+use crate::checkpoint::{self, CheckpointError, Loaded, PARTIAL};
 use crate::settle::Settling;
 use mainstay_channel::hello::Orphan;
 use mainstay_channel::{RestoreError, SavedChannel, SavedLink};
@@ -18,14 +18,13 @@ use mainstay_journal::journal::{AppendError, Journal};
 use mainstay_journal::memory::HeapPages;
 use mainstay_journal::open::{OpenError, Opened, make_after, open};
 use mainstay_journal::options::OpenOptions;
-use mainstay_journal::storage::{Failure, Storage, StorageError};
+use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Generation, Incarnation, NodeId, Ssn, StoreId};
 use mainstay_types::snapshot::SnapshotId;
 
-const PREFIX: &str = "snapshot-";
-const PARTIAL: &str = ".partial";
+pub(crate) const PREFIX: &str = "snapshot-";
 
 /// How many finished parts a node keeps: the newest.
 pub const KEPT: usize = 2;
@@ -183,19 +182,6 @@ pub fn publish(storage: &mut dyn Storage, snapshot: SnapshotId) -> Result<(), St
     let present = present(storage)?;
     for &old in &present[..present.len().saturating_sub(KEPT)] {
         storage.remove(&final_name(old))?;
-    }
-    Ok(())
-}
-
-/// Removes temporary files that an earlier life left.
-pub(crate) fn remove_partial(storage: &mut dyn Storage) -> Result<(), StorageError> {
-    for file in storage.list()? {
-        if file.name.starts_with(PREFIX) && file.name.ends_with(PARTIAL) {
-            match storage.remove(&file.name) {
-                Ok(()) | Err(StorageError { failure: Failure::NotFound, .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
     Ok(())
 }

@@ -333,7 +333,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if config.cluster.is_none() && !matches!(config.policy, Policy::Immediate | Policy::Deferred) {
             return Err(RecoverError::StandsAlone { policy: config.policy });
         }
-        checkpoint::remove_partial(storage)?;
+        checkpoint::remove_partial(storage, checkpoint::PREFIX)?;
         let mut recovery = Recovery::default();
         let mut loaded = newest_checkpoint(storage, report, Lsn(u64::MAX), &mut recovery.passed_over)?;
         for (lsn, error) in &recovery.passed_over {

@@ -11,6 +11,7 @@
 //! session is in it. It is final when what it knows is durable and can never be taken back, which is when a checkpoint could be
 //! published. docs/snapshots.md says why the parts of all nodes are one line.
 
+use crate::checkpoint::remove_partial;
 use crate::effect::Effect;
 use crate::event::SnapshotEvent;
 use crate::handler::Handler;
@@ -110,7 +111,7 @@ impl Snapshots {
         storage: &mut dyn Storage,
         took_part: Option<SnapshotId>,
     ) -> Result<Self, StorageError> {
-        part::remove_partial(storage)?;
+        remove_partial(storage, part::PREFIX)?;
         let finished = part::present(storage)?;
         let mut snapshots = Self { finished, ..Self::default() };
         if let Some(snapshot) = took_part.filter(|snapshot| *snapshot != SnapshotId::NONE)
