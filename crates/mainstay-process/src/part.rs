@@ -263,7 +263,8 @@ fn check_link(sender: &Part, receiver: &Part) -> Result<(), Inconsistent> {
         return Err(Inconsistent::Lost { from, to, dropped, received });
     }
     // Numbers are given again by a life that lost some: the deliveries that sent them tell whether they are the same messages.
-    if seen.delivery > sender.executed || Orphan::of(seen, &sender.ends).is_some() {
+    let later = seen.incarnation > sender.life || seen.delivery > sender.executed;
+    if later || Orphan::of(seen, &sender.ends).is_some() {
         return Err(Inconsistent::Unknown { from, to, seen });
     }
     Ok(())

@@ -68,6 +68,10 @@ fn a_message_of_a_delivery_that_was_lost_is_found_by_its_origin() {
     assert_eq!(from(2, 4), Ok(()));
     assert!(matches!(from(2, 5), Err(Inconsistent::Unknown { from: A, to: B, .. })), "its life ended below");
     assert!(matches!(from(3, 11), Err(Inconsistent::Unknown { .. })), "it came after the cut");
+    assert!(
+        matches!(from(4, 5), Err(Inconsistent::Unknown { .. })),
+        "it came in a later life than the one that cut"
+    );
 }
 
 #[test]
