@@ -11,7 +11,7 @@ use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
-use mainstay_process::checkpoint::{final_name, publish, temporary_name};
+use mainstay_process::checkpoint::{Saved, final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
 use mainstay_process::handler::Handler;
@@ -239,67 +239,88 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     fn save_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+        self.checkpoint_started = Some(Instant::now());
+        let ended = move |saved| match saved {
+            Ok(Saved { state_hash, bytes }) => {
+                Event::Checkpoint(CheckpointEvent::Saved { lsn, state_hash, bytes })
+            }
+            Err(NotSaved { why }) => {
+                tracing::warn!(%lsn, why, "a checkpoint was given up; the next is taken by schedule");
+                Event::Checkpoint(CheckpointEvent::Failed { lsn })
+            }
+        };
+        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
+        self.save_in_background(shared, "checkpoint-save", temporary_name(lsn), failed, ended);
+    }
+
+    /// Has a child write the state of this moment to the file `file`, and waits for it beside the steps; what came of it is an event,
+    /// `failed` if there is no thread for it.
+    pub(crate) fn save_in_background(
+        &mut self,
+        shared: &Arc<Shared<H>>,
+        name: &str,
+        file: String,
+        failed: Event,
+        ended: impl FnOnce(Result<Saved, NotSaved>) -> Event + Send + 'static,
+    ) {
         let started = Instant::now();
-        self.checkpoint_started = Some(started);
-        let name = temporary_name(lsn);
-        let forked = CheckpointWriter::fork(&self.storage.path(&name), |into| self.process.save(into));
+        let forked = CheckpointWriter::fork(&self.storage.path(&file), |into| self.process.save(into));
         shared.watch.checkpoint_pause.record(started.elapsed());
         let shared_by_thread = Arc::clone(shared);
         let mut storage = self.storage.clone();
         let wait = move || {
             let shared = shared_by_thread;
             let saved = forked.and_then(|writer| writer.wait(shared.checkpoint_timeout));
-            let event = match saved {
-                Ok(saved) => match storage.wrote_file(&name) {
-                    Ok(()) => {
-                        let (state_hash, bytes) = (saved.state_hash, saved.bytes);
-                        CheckpointEvent::Saved { lsn, state_hash, bytes }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%lsn, %error, "a checkpoint could not be recorded and was given up");
-                        CheckpointEvent::Failed { lsn }
-                    }
-                },
-                Err(error) => {
-                    let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(%lsn, %error, why, "a checkpoint was given up; the next is taken by schedule");
-                    // Space is more useful than half a checkpoint; recovery removes what this does not.
-                    let _ = std::fs::remove_file(storage.path(&name));
-                    CheckpointEvent::Failed { lsn }
-                }
-            };
-            shared.push_event(Event::Checkpoint(event));
+            let saved = saved.map_err(|error| NotSaved::of(&error)).and_then(|saved| {
+                storage.wrote_file(&file).map_err(|error| NotSaved::of(&error))?;
+                Ok(saved)
+            });
+            if saved.is_err() {
+                // Space is more useful than half a state; recovery removes what this does not.
+                let _ = std::fs::remove_file(storage.path(&file));
+            }
+            shared.push_event(ended(saved));
         };
-        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
         self.background.retain(|thread| !thread.is_finished());
-        self.background.extend(shared.in_background("checkpoint-save", failed, wait));
+        self.background.extend(shared.in_background(name, failed, wait));
     }
 
     fn publish_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+        let started = self.checkpoint_started;
+        let publish = move |storage: &mut FileStorage, shared: &Shared<H>| match publish(storage, lsn) {
+            Ok(oldest) => {
+                if let Some(started) = started {
+                    shared.watch.checkpoint_duration.record(started.elapsed());
+                }
+                Event::Checkpoint(CheckpointEvent::Published { lsn, oldest })
+            }
+            Err(error) => {
+                tracing::warn!(%lsn, %error, "a checkpoint could not be published; nothing is trimmed");
+                Event::Checkpoint(CheckpointEvent::Failed { lsn })
+            }
+        };
+        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
+        self.publish_in_background(shared, "checkpoint-publish", failed, publish);
+    }
+
+    /// Publishes something beside the steps; what came of it is an event, `failed` if there is no thread for it.
+    pub(crate) fn publish_in_background(
+        &mut self,
+        shared: &Arc<Shared<H>>,
+        name: &str,
+        failed: Event,
+        publish: impl FnOnce(&mut FileStorage, &Shared<H>) -> Event + Send + 'static,
+    ) {
         let shared_by_thread = Arc::clone(shared);
         let mut storage = self.storage.clone();
         // The lock on the directory lives as long as the disk: nothing is published into a directory of another owner.
         let disk = Arc::clone(&self.disk);
-        let started = self.checkpoint_started;
-        let publish = move || {
-            let shared = shared_by_thread;
-            let event = match publish(&mut storage, lsn) {
-                Ok(oldest) => {
-                    if let Some(started) = started {
-                        shared.watch.checkpoint_duration.record(started.elapsed());
-                    }
-                    CheckpointEvent::Published { lsn, oldest }
-                }
-                Err(error) => {
-                    tracing::warn!(%lsn, %error, "a checkpoint could not be published; nothing is trimmed");
-                    CheckpointEvent::Failed { lsn }
-                }
-            };
+        let work = move || {
+            let event = publish(&mut storage, &shared_by_thread);
             drop(disk);
-            shared.push_event(Event::Checkpoint(event));
+            shared_by_thread.push_event(event);
         };
-        let failed = Event::Checkpoint(CheckpointEvent::Failed { lsn });
-        self.background.extend(shared.in_background("checkpoint-publish", failed, publish));
+        self.background.extend(shared.in_background(name, failed, work));
     }
 
     /// Moves bodies out of memory beside the steps.
@@ -336,6 +357,19 @@ impl<H: Handler + Send + 'static> Core<H> {
             let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
             shared.watch.stall_ns.fetch_add(ns, Ordering::Relaxed);
         }
+    }
+}
+
+/// A state was not written to its file, which is gone.
+pub(crate) struct NotSaved {
+    /// For people: the error with its cause.
+    pub(crate) why: String,
+}
+
+impl NotSaved {
+    fn of(error: &dyn std::error::Error) -> Self {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Self { why: format!("{error}{cause}") }
     }
 }
 
