@@ -1,6 +1,9 @@
 //! Campaigns on instances over several nodes: sound ones pass and are crashed everywhere; every planted fault is found, and told in a
 //! short history.
 
+#[path = "support/campaigns.rs"]
+mod campaigns;
+
 use mainstay::instance::{Caller, Context, Instance, Key, Node, Reply};
 use mainstay::testing::{Call, CampaignFailure, Guarantee, InstanceCampaign, campaign_of_instances};
 use mainstay::{Outcome, OutputId, Policy, Refusal};
@@ -173,19 +176,12 @@ fn bank<F: Flaw>(seeds: u64) -> InstanceCampaign {
         })
 }
 
-/// The failure that a campaign must find.
 fn found<F: Flaw>() -> CampaignFailure {
-    let report = bank::<F>(100).report();
-    report.failure.clone().unwrap_or_else(|| panic!("nothing is found: {report}"))
+    campaigns::found(&bank::<F>(100).report())
 }
 
-/// The same, of one property and in a history that a person reads in a minute.
 fn found_in_short<F: Flaw>(property: &str) -> CampaignFailure {
-    let failure = found::<F>();
-    assert_eq!(failure.property, property, "{failure}");
-    assert!(failure.shortest.0 <= 6 && failure.shortest.1 <= 2, "{failure}");
-    assert!(failure.history.len() <= 30, "{failure}");
-    failure
+    campaigns::found_in_short(&bank::<F>(100).report(), property, 2)
 }
 
 #[derive(Default, Clone, Serialize, Deserialize)]
