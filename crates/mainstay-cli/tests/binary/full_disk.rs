@@ -83,8 +83,9 @@ fn deposit(service: &Service, number: u32) -> Answered {
 }
 
 fn get(service: &Service, path: &str) -> (u16, String) {
-    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let mut response = agent.get(format!("{}{path}", service.url)).call().expect("the service answers");
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    let mut response =
+        agent.build().new_agent().get(format!("{}{path}", service.url)).call().expect("the service answers");
     let body = response.body_mut().read_to_string().expect("answers are text");
     (response.status().as_u16(), body)
 }

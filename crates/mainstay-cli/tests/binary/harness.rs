@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 /// How long anything may take before the test says that it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A service that has not been refused by then is serving.
-const STARTED_BY_NOW: Duration = Duration::from_secs(20);
-
 /// A folder that is removed with everything in it, also when the test fails.
 pub(crate) struct Folder(tempfile::TempDir);
 
@@ -85,7 +82,7 @@ pub(crate) fn refused_as(command: &mut Command, name: &str) -> Said {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     let began = Instant::now();
     while child.try_wait().expect("a child can be waited for").is_none() {
-        if began.elapsed() > STARTED_BY_NOW {
+        if began.elapsed() > PATIENCE {
             child.kill().expect("a child can be killed");
             let said = said(child.wait_with_output().expect("a child can be waited for"));
             panic!("the service on `{name}` was not refused: {}", said.err);

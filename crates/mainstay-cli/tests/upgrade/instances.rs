@@ -1,6 +1,6 @@
 //! Versions of a program of instances: accounts that pay each other, on one node and on two.
 
-use crate::served::{Served, Workplace, agent, printed, text, until};
+use crate::served::{self, Served, Workplace, agent, printed, text, until};
 use crate::trial;
 use libtest_mimic::Trial;
 use mainstay::instance::{Context, Instance, Key, Node, Reply};
@@ -176,16 +176,7 @@ fn serve<A: Account>(version: u32) -> ExitCode {
 
 /// Calls an account once; `None`: to be tried again.
 fn try_call(url: &str, account: &str, key: &str, command: &Command) -> Option<u64> {
-    let body = serde_json::to_vec(command).expect("plain data");
-    let sent =
-        agent().post(format!("{url}/call/account/{account}")).header("Idempotency-Key", key).send(&body);
-    let mut response = sent.ok()?;
-    let text = response.body_mut().read_to_string().ok()?;
-    match response.status().as_u16() {
-        200 => Some(text.parse().expect("a total")),
-        409 | 503 => None,
-        status => panic!("{status}: {text}"),
-    }
+    served::try_call(&format!("{url}/call/account/{account}"), key, command)
 }
 
 fn deposit(served: &Served, account: &str, amount: u64) -> u64 {

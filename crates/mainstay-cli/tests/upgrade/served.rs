@@ -1,6 +1,7 @@
 //! The versions as programs in a folder, and one of them at work.
 
 use crate::saver::{Deposit, NOTICES, View};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -150,8 +151,13 @@ impl Drop for Served {
 
 /// Sends a deposit once; `None`: to be tried again.
 pub(crate) fn try_deposit(url: &str, key: &str, deposit: &Deposit) -> Option<u64> {
-    let body = serde_json::to_vec(deposit).expect("plain data");
-    let sent = agent().post(format!("{url}/call")).header("Idempotency-Key", key).send(&body);
+    try_call(&format!("{url}/call"), key, deposit)
+}
+
+/// Sends what leads to a total once; `None`: to be tried again.
+pub(crate) fn try_call(url: &str, key: &str, command: &impl Serialize) -> Option<u64> {
+    let body = serde_json::to_vec(command).expect("plain data");
+    let sent = agent().post(url).header("Idempotency-Key", key).send(&body);
     let mut response = sent.ok()?;
     let text = response.body_mut().read_to_string().ok()?;
     match response.status().as_u16() {
