@@ -10,7 +10,7 @@ pub struct Retained {
     pub peer: NodeId,
     /// Messages.
     pub messages: u64,
-    /// Memory, in bytes.
+    /// In memory, in bytes.
     pub bytes: u64,
     /// Bodies outside of it, in bytes.
     pub spilled_bytes: u64,

@@ -414,14 +414,7 @@ impl ClusterWorld {
 
     fn never_answered(&self) -> Violation {
         let waiting = self.calls.iter().filter(|call| call.waits());
-        let told = waiting.map(|call| {
-            format!(
-                "
-  {} of {}",
-                self.subject.show(&call.body),
-                call.home
-            )
-        });
+        let told = waiting.map(|call| format!("\n  {} of {}", self.subject.show(&call.body), call.home));
         let what = format!(
             "every message has arrived and no timer is to come, but nobody has answered{}",
             told.collect::<String>()
