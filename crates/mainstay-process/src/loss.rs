@@ -45,7 +45,7 @@ pub enum Loss {
         life: Incarnation,
         /// The last delivery that was recovered.
         recovered: DeliveryIndex,
-        /// Who recovered at the same time.
+        /// Who recovered at the same time; nobody where only what another node depends on tells that something is lost.
         together_with: Vec<NodeId>,
     },
     /// This node depended on what `lost_by` lost, and went back behind the first delivery that did. What it had delivered behind `kept`, in `life` or
@@ -114,11 +114,17 @@ impl fmt::Display for Loss {
         match self {
             Self::Recovered { life, recovered, together_with } => {
                 let others: Vec<_> = together_with.iter().map(ToString::to_string).collect();
+                let beyond = match others.as_slice() {
+                    [] => "recovered less than another node depends on, so that more had failed than the policy survives".to_owned(),
+                    _ => format!(
+                        "recovered at the same time as {}, which is more than the policy survives",
+                        others.join(", ")
+                    ),
+                };
                 write!(
                     f,
-                    "recovered at the same time as {}, which is more than the policy survives: what this node delivered in life {life} \
-                     behind {recovered} is lost, if there was anything, with every answer made of it",
-                    others.join(", ")
+                    "{beyond}: what this node delivered in life {life} behind {recovered} is lost, if there was anything, with every \
+                     answer made of it"
                 )
             }
             Self::Undone { life, kept, executed, lost_by, requests, outputs, named } => {
@@ -145,5 +151,26 @@ impl fmt::Display for Loss {
                  behind that, and until then the two refuse each other"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loss can show by what a peer depends on alone: then nobody recovered at the same time, and nobody is named.
+    #[test]
+    fn a_loss_names_those_who_recovered_together_only_where_there_are_any() {
+        let said = |together_with: &[u32]| {
+            let together_with = together_with.iter().copied().map(NodeId).collect();
+            let (life, recovered) = (Incarnation(1), DeliveryIndex(7));
+            Loss::Recovered { life, recovered, together_with }.to_string()
+        };
+        let (two, none) = (said(&[2, 3]), said(&[]));
+        assert!(
+            two.starts_with(&format!("recovered at the same time as {}, {}, which", NodeId(2), NodeId(3))),
+            "{two}"
+        );
+        assert!(none.starts_with("recovered less than another node depends on, so"), "{none}");
     }
 }
