@@ -1,13 +1,18 @@
 //! `mainstay mpi`: message logging under unmodified MPI programs, and one rank replayed alone.
 
+mod extract;
+
+use self::extract::Extract;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
+use mainstay_mpi::command::bundle::Bundle;
 use mainstay_mpi::command::record::{self, record};
 use mainstay_mpi::command::replay::{self, default_folder, replay};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::{RankStat, rank_stat};
 use mainstay_mpi::command::toolchain::cache_folder;
 use mainstay_mpi::format::{PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_MAX};
+use mainstay_mpi::payload::Payload;
 use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -32,9 +37,16 @@ Examples:
 Examples:
   mainstay mpi replay --rank 2
   mainstay mpi replay run-7 --rank 2 --gdb
-  mainstay mpi replay run-7 --rank 2 --gdb --until 1204"
+  mainstay mpi replay run-7 --rank 2 --gdb --until 1204
+  mainstay mpi replay run-7-rank-2"
     )]
     Replay(Replay),
+    /// Make a bundle of one rank, which is replayed without the other logs and without an MPI: its log with the bytes from the
+    /// senders' logs, the executable and its libraries.
+    #[command(after_help = "Examples:
+  mainstay mpi extract run-7 --rank 2
+  mainstay mpi extract run-7 --rank 2 --output /media/stick/rank-2")]
+    Extract(Extract),
     /// Say what a recorded run did: calls, messages, bytes, how each rank ended.
     Stat(Stat),
 }
@@ -57,6 +69,10 @@ pub(crate) struct Record {
     /// Do not time calls: some 20 ns and 3 bytes less for each, and no timeline.
     #[arg(long)]
     no_times: bool,
+    /// Who logs the bytes of messages: the receiver, so that a rank's log is complete by itself; the sender, for `mpi extract`
+    /// to bring together; or none, for the order alone, which cannot be replayed.
+    #[arg(long, default_value_t)]
+    payload: Payload,
     /// The launcher with its arguments and the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -68,9 +84,9 @@ pub(crate) struct Replay {
     /// Folder of the run.
     #[arg(value_name = "RUN", default_value = default_folder().as_os_str())]
     run: PathBuf,
-    /// The rank to run again.
+    /// The rank to run again; need not be said of a bundle.
     #[arg(long)]
-    rank: u32,
+    rank: Option<u32>,
     /// In gdb, with the commands mpi-next and mpi-continue; `run` begins.
     #[arg(long)]
     gdb: bool,
@@ -107,6 +123,7 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
     match command {
         Mpi::Record(options) => run_record(options),
         Mpi::Replay(options) => run_replay(options),
+        Mpi::Extract(options) => extract::run(options),
         Mpi::Stat(options) => run_stat(&options),
     }
 }
@@ -129,6 +146,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         cache: cache_folder(),
         pages: options.pages,
         page_bytes: options.page_bytes,
+        payload: options.payload,
         timed: !options.no_times,
     })?;
     let ranks = recorded.run.ranks.len();
@@ -151,9 +169,22 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
 
 fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
     let scratch = tempfile::tempdir().context("no folder for what the replay says")?;
+    let rank = match (options.rank, &Run::open(&options.run).map(|run| run.ranks)) {
+        (Some(rank), _) => rank,
+        (None, Ok(ranks)) if ranks.len() == 1 => ranks[0],
+        (None, _) => {
+            let explanation = format!("{} is no bundle of one rank: say --rank", options.run.display());
+            return Err(UsageError { explanation }.into());
+        }
+    };
+    if let Ok(Some(bundle)) = Bundle::open(&options.run) {
+        for input in bundle.changed_inputs() {
+            eprintln!("mainstay: {input} is not the file that it was when the bundle was made");
+        }
+    }
     let replayed = replay(&replay::Options {
         folder: options.run,
-        rank: options.rank,
+        rank,
         debugger: options.gdb,
         until: options.until,
         tolerate_send_diff: options.tolerate_send_diff,
@@ -165,7 +196,7 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
     if options.gdb {
         return Ok(Verdict::Clean);
     }
-    eprintln!("mainstay: rank {}: {}", options.rank, replayed.line());
+    eprintln!("mainstay: rank {rank}: {}", replayed.line());
     Ok(if replayed.same() { Verdict::Clean } else { Verdict::Wrong })
 }
 
@@ -184,7 +215,8 @@ fn run_stat(options: &Stat) -> anyhow::Result<Verdict> {
         return Ok(Verdict::Clean);
     }
     println!("{}", start.arguments.join(" "));
-    println!("{}\n", start.library.lines().next().unwrap_or_default());
+    println!("{}", start.library.lines().next().unwrap_or_default());
+    println!("bytes of messages: {}\n", stats[0].payload);
     println!(
         "  rank       calls  missed polls    messages sent      bytes sent  bytes received   log bytes  stall ms  end"
     );
@@ -265,7 +297,7 @@ fn as_json(stat: &RankStat) -> serde_json::Value {
         .map(|(rank, (messages, bytes))| json!({ "rank": rank, "messages": messages, "bytes": bytes }))
         .collect();
     json!({
-        "rank": stat.rank, "calls": stat.calls, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
+        "rank": stat.rank, "payload": stat.payload.to_string(), "calls": stat.calls, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
         "bytes_sent": stat.sent.1, "bytes_received": stat.received_bytes, "log_bytes": stat.log_bytes,
         "pages_awaited": stat.stalls.0, "stall_ns": stat.stalls.1, "end": end_of(stat), "ended": stat.ended,
         "by_call": stat.by_call, "to": to, "not_replayable": stat.unhandled,

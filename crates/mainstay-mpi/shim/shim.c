@@ -108,23 +108,29 @@ static void describe_comm(MPI_Comm comm)
     real_Comm_test_inter(comm, &inter);
     real_Comm_rank(comm, &rank);
     real_Comm_size(comm, &size);
-    MPI_Group group = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    MPI_Group group = MPI_GROUP_NULL, others = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    real_Comm_group(comm, &group);
     if (inter) {
         real_Comm_remote_size(comm, &remote);
-        real_Comm_remote_group(comm, &group);
-    } else {
-        real_Comm_group(comm, &group);
+        real_Comm_remote_group(comm, &others);
     }
     real_Comm_group(MPI_COMM_WORLD, &world);
-    int count = inter ? remote : size;
-    int *from = malloc(2 * sizeof(int) * (size_t)(count + 1)), *peers = from + count;
-    for (int i = 0; i < count; i++)
+    int count = size, other_count = remote, most = size > remote ? size : remote;
+    int *from = malloc(3 * sizeof(int) * (size_t)(most + 1)), *ranks = from + most, *other_ranks = ranks + most;
+    for (int i = 0; i < most; i++)
         from[i] = i;
-    if (real_Group_translate_ranks(group, count, from, world, peers) != MPI_SUCCESS)
+    if (real_Group_translate_ranks(group, count, from, world, ranks) != MPI_SUCCESS)
         count = 0;
-    ms_comm(HANDLE(comm), rank, size, remote, peers, (uint64_t)count);
+    if (inter && real_Group_translate_ranks(others, other_count, from, world, other_ranks) != MPI_SUCCESS)
+        other_count = 0;
+    if (inter)
+        ms_comm(HANDLE(comm), rank, size, remote, other_ranks, (uint64_t)other_count, ranks, (uint64_t)count);
+    else
+        ms_comm(HANDLE(comm), rank, size, remote, ranks, (uint64_t)count, NULL, 0);
     free(from);
     real_Group_free(&group);
+    if (inter)
+        real_Group_free(&others);
     real_Group_free(&world);
     depth--;
 }
@@ -170,10 +176,23 @@ static void in_data(const void *buf, int64_t count, MPI_Datatype type)
         ms_in_data(buf, count, HANDLE(type));
 }
 
+// What a send takes. `overwritten`: by what is received in the same call.
+static void in_sent(const void *buf, int64_t count, MPI_Datatype type, int overwritten)
+{
+    if (buf != MPI_IN_PLACE)
+        ms_in_sent(buf, count, HANDLE(type), overwritten);
+}
+
 static void out_data(void *buf, int64_t count, MPI_Datatype type, uint64_t limit)
 {
     if (buf != MPI_IN_PLACE)
         ms_out_data(buf, count, HANDLE(type), limit);
+}
+
+static void out_message(void *buf, int64_t count, MPI_Datatype type, uint64_t limit)
+{
+    if (buf != MPI_IN_PLACE)
+        ms_out_message(buf, count, HANDLE(type), limit);
 }
 
 static void region(void *buf, int64_t count, MPI_Datatype type)

@@ -52,9 +52,33 @@ impl Call {
     pub unsafe fn put_received(&mut self, address: u64, count: u64, map: &Typemap, limit: u64) {
         let whole = map.bytes().saturating_mul(count).min(limit);
         Field::begin_received(&mut self.fields, whole);
+        // SAFETY: as the caller promised.
+        unsafe { self.put_runs(address, count, map, limit, FOREIGN_BYTES_MIN) };
+    }
+
+    /// Adds the data that a call sends.
+    ///
+    /// # Safety
+    /// As for [`Call::put_received`] without a limit.
+    pub unsafe fn put_sent(&mut self, address: u64, count: u64, map: &Typemap) {
+        Field::begin_sent(&mut self.fields, map.bytes().saturating_mul(count));
+        // SAFETY: as the caller promised.
+        unsafe { self.put_runs(address, count, map, u64::MAX, FOREIGN_BYTES_MIN) };
+    }
+
+    /// # Safety
+    /// As for the callers.
+    unsafe fn put_runs(
+        &mut self,
+        address: u64,
+        count: u64,
+        map: &Typemap,
+        limit: u64,
+        foreign_bytes_min: usize,
+    ) {
         for (offset, length) in map.runs(count, limit) {
             let at = address.wrapping_add_signed(offset);
-            if length >= FOREIGN_BYTES_MIN {
+            if length >= foreign_bytes_min {
                 self.foreign.push((self.fields.len(), at, length));
             } else {
                 // SAFETY: as the caller promised.
@@ -88,19 +112,34 @@ impl Call {
     }
 }
 
-/// Bytes and CRC-32C of data in the program's memory.
+/// Bytes and CRC-32C of data in the program's memory, at most `limit` bytes.
 ///
 /// # Safety
-/// The runs of `map`, `count` times, must be readable at `address`.
+/// The runs of `map`, `count` times, as far as the limit, must be readable at `address`.
 #[must_use]
-pub unsafe fn digest(address: u64, count: u64, map: &Typemap) -> (u64, u32) {
+pub unsafe fn digest(address: u64, count: u64, map: &Typemap, limit: u64) -> (u64, u32) {
     let mut crc = 0;
-    for (offset, length) in map.runs(count, u64::MAX) {
+    for (offset, length) in map.runs(count, limit) {
         let at = address.wrapping_add_signed(offset) as *const u8;
         // SAFETY: as the caller promised.
         crc = crc32c::crc32c_append(crc, unsafe { std::slice::from_raw_parts(at, length) });
     }
-    (map.bytes().saturating_mul(count), crc)
+    (map.bytes().saturating_mul(count).min(limit), crc)
+}
+
+/// Data in the program's memory, without holes.
+///
+/// # Safety
+/// As for [`digest`].
+#[must_use]
+pub unsafe fn gather(address: u64, count: u64, map: &Typemap) -> Vec<u8> {
+    let mut data = Vec::new();
+    for (offset, length) in map.runs(count, u64::MAX) {
+        let at = address.wrapping_add_signed(offset) as *const u8;
+        // SAFETY: as the caller promised.
+        data.extend_from_slice(unsafe { std::slice::from_raw_parts(at, length) });
+    }
+    data
 }
 
 /// Puts logged data where the program expects it.
@@ -142,8 +181,10 @@ mod tests {
         // SAFETY: three elements are within `target`, and within `source`.
         unsafe {
             scatter(target.as_mut_ptr() as u64, 3, &map, data);
-            assert_eq!(digest(source.as_ptr() as u64, 2, &map).0, 620);
-            assert_eq!(digest(source.as_ptr() as u64, 2, &map), digest(target.as_ptr() as u64, 2, &map));
+            let of = |memory: &[u8], limit| digest(memory.as_ptr() as u64, 2, &map, limit);
+            assert_eq!(of(&source, u64::MAX).0, 620);
+            assert_eq!(of(&source, u64::MAX), of(&target, u64::MAX));
+            assert_eq!(of(&source, 300), (300, crc32c::crc32c(&source[..300])));
         }
         assert_eq!(target[300..500], [0; 200], "holes stay");
         assert_eq!(target[2000..2030], source[2000..2030]);

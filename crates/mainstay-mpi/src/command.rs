@@ -1,5 +1,7 @@
 //! The commands: record a run, replay one of its ranks, say what is in it. They run outside of any MPI program.
 
+pub mod bundle;
+pub mod extract;
 pub mod record;
 pub mod replay;
 pub mod run;

@@ -1,12 +1,16 @@
 //! The core of the shim in one process: objects, types, requests, and the log that is written or replayed.
 
+mod requests;
+
 use crate::call::{self, Call};
 use crate::definition::Comm;
+use crate::envelopes::{Envelopes, Post};
 use crate::field::{Field, ObjectKind, Role};
-use crate::objects::{HandleStyle, Objects, Slots, UNKNOWN};
+use crate::objects::{FIRST_MADE, HandleStyle, Objects, Slots, UNKNOWN};
+use crate::payload::Payload;
 use crate::recording::Recording;
 use crate::replaying::{Definitions, Halt, Replaying};
-use crate::requests::{Region, Request, Requests};
+use crate::requests::{Region, Requests};
 use crate::typemap::Typemap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,6 +70,10 @@ pub struct Core {
     /// What is done.
     pub side: Side,
     requests: Requests,
+    /// Numbers of messages, while recording under the policy *sender*.
+    envelopes: Option<Envelopes>,
+    /// The current call is left out of the log.
+    left_out: bool,
     /// Regions of the request that the current call makes.
     pending: Vec<Region>,
     source: Option<Region>,
@@ -91,10 +99,18 @@ impl Core {
     /// A core over a log that is open.
     #[must_use]
     pub fn new(known: Known, side: Side, style: HandleStyle) -> Self {
+        let envelopes = match &side {
+            Side::Recording(recording) if recording.payload() == Payload::Sender => {
+                Some(Envelopes::default())
+            }
+            _ => None,
+        };
         Self {
             known,
             side,
             requests: Requests::default(),
+            envelopes,
+            left_out: false,
             pending: Vec::new(),
             source: None,
             unknown_type: false,
@@ -114,8 +130,13 @@ impl Core {
         self.pending.clear();
         self.source = None;
         self.unknown_type = false;
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.open();
+        }
         match &mut self.side {
             Side::Recording(recording) => {
+                // A clock is no part of an order.
+                self.left_out = recording.payload() == Payload::None && !name.starts_with("MPI_");
                 recording.enter(call.function);
                 self.number = recording.calls() + 1;
                 Ok(())
@@ -135,37 +156,15 @@ impl Core {
         }
     }
 
-    /// The call will wait for a request.
-    pub fn await_request(&self, call: &mut Call, handle: u64) {
-        if let Side::Recording(_) = self.side {
-            Field::Made(self.age(handle)).encode(&mut call.awaited);
-        }
-    }
-
-    /// A request goes in whose number the log must have.
-    pub fn request_in(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
-        let made = self.age(handle);
-        match &mut self.side {
-            Side::Recording(_) => {
-                call.put(&Field::Made(made));
-                Ok(())
-            }
-            Side::Replaying(replaying, _) => {
-                replaying.output(call, name, "a request that goes in", |field| match field {
-                    Field::Made(_) => Some(()),
-                    _ => None,
-                })
-            }
-        }
-    }
-
-    /// How many calls ago a request was made; 0 where that is not known.
-    fn age(&self, handle: u64) -> u64 {
-        self.requests.of(handle).map_or(0, |request| self.number - request.made)
-    }
-
     /// A number that goes in.
     pub fn number(&mut self, call: &mut Call, name: &str, role: Role, value: i64) -> Result<(), Halt> {
+        if let Some(envelopes) = &mut self.envelopes {
+            match role {
+                Role::Peer => envelopes.peer(value),
+                Role::Tag => envelopes.tag(value),
+                Role::Number | Role::Count => {}
+            }
+        }
         self.input(call, name, &Field::Input(role, value))
     }
 
@@ -176,6 +175,13 @@ impl Core {
             Side::Recording(_) => objects.number_or_new(kind, handle),
             Side::Replaying(..) => objects.number(kind, handle).unwrap_or(UNKNOWN),
         };
+        if let Some(envelopes) = &mut self.envelopes {
+            match kind {
+                ObjectKind::Comm => envelopes.comm(id),
+                ObjectKind::Message => envelopes.message(handle),
+                _ => {}
+            }
+        }
         self.input(call, name, &Field::Handle(kind, id))
     }
 
@@ -188,8 +194,42 @@ impl Core {
             self.unknown_type = true;
             return Ok(());
         };
+        let region = Region { address: buffer.address, count: buffer.count, map };
         // SAFETY: the caller's promise.
-        let (bytes, crc) = unsafe { call::digest(buffer.address, buffer.count, &map) };
+        unsafe { self.data_of(call, name, &region) }
+    }
+
+    /// The message of a send goes in. The call may overwrite it.
+    ///
+    /// # Safety
+    /// The buffer must be readable, and stay so and unchanged until [`Core::close`] unless it is `overwritten`.
+    pub unsafe fn sent(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        buffer: Buffer,
+        overwritten: bool,
+    ) -> Result<(), Halt> {
+        if let (Some(envelopes), Some(map)) = (&mut self.envelopes, self.known.map(buffer.datatype)) {
+            let region = Region { address: buffer.address, count: buffer.count, map };
+            // SAFETY: the caller's promise.
+            unsafe { envelopes.send(region, overwritten) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.data(call, name, buffer) }
+    }
+
+    /// # Safety
+    /// The region must be readable.
+    unsafe fn data_of(&mut self, call: &mut Call, name: &str, region: &Region) -> Result<(), Halt> {
+        if let Side::Recording(recording) = &self.side
+            && recording.payload() == Payload::None
+        {
+            call.put(&Field::Length(region.map.bytes().saturating_mul(region.count)));
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let (bytes, crc) = unsafe { call::digest(region.address, region.count, &region.map, u64::MAX) };
         self.input(call, name, &Field::Data(bytes, crc))
     }
 
@@ -213,6 +253,10 @@ impl Core {
         match &mut self.side {
             Side::Recording(_) => {
                 call.put(&Field::Result(value));
+                if let Some(envelopes) = &mut self.envelopes {
+                    // SAFETY: what a call sends is promised until it is over.
+                    unsafe { envelopes.put_sent(call, value, &mut self.requests) };
+                }
                 Ok(value)
             }
             Side::Replaying(replaying, _) => replaying.output(call, name, "a result", |field| match field {
@@ -254,7 +298,14 @@ impl Core {
         let objects = &mut self.known.objects;
         match &mut self.side {
             Side::Recording(_) => {
-                call.put(&Field::Object(kind, objects.number_or_new(kind, handle)));
+                let id = objects.number_or_new(kind, handle);
+                call.put(&Field::Object(kind, id));
+                if let Some(envelopes) = &mut self.envelopes
+                    && kind == ObjectKind::Message
+                    && id >= FIRST_MADE
+                {
+                    call.put(&envelopes.probed(handle));
+                }
                 Ok(handle)
             }
             Side::Replaying(replaying, slots) => {
@@ -293,124 +344,32 @@ impl Core {
         unsafe { fill(&mut self.side, call, name, &region, limit) }
     }
 
-    /// A piece of memory that the request which this call makes will fill.
-    pub fn region(&mut self, buffer: Buffer) {
-        match self.known.map(buffer.datatype) {
-            Some(map) => self.pending.push(Region { address: buffer.address, count: buffer.count, map }),
-            None => self.unknown_type = true,
-        }
-    }
-
-    /// What the persistent request which this call makes will send.
-    pub fn source(&mut self, buffer: Buffer) {
-        match self.known.map(buffer.datatype) {
-            Some(map) => {
-                self.source = Some(Region { address: buffer.address, count: buffer.count, map });
-            }
-            None => self.unknown_type = true,
-        }
-    }
-
-    /// A request that this call makes: its handle here, `None` for the null request.
-    pub fn request(
+    /// The message of a receive that blocks came out, at most `limit` bytes. Its status stands before it.
+    ///
+    /// # Safety
+    /// As for [`Core::received`].
+    pub unsafe fn message(
         &mut self,
         call: &mut Call,
         name: &str,
-        handle: Option<u64>,
-        persistent: bool,
-        whole: bool,
-    ) -> Result<Option<u64>, Halt> {
-        let (regions, source) = (std::mem::take(&mut self.pending), self.source.take());
-        let request = Request { made: self.number, regions, source, persistent, whole, active: !persistent };
-        match &mut self.side {
-            Side::Recording(_) => {
-                call.put(&Field::Request(handle.is_none()));
-                if let Some(handle) = handle {
-                    self.requests.post(handle, request);
-                }
-                Ok(handle)
+        buffer: Buffer,
+        limit: u64,
+    ) -> Result<(), Halt> {
+        if let (Some(envelopes), Some(map)) = (&mut self.envelopes, self.known.map(buffer.datatype)) {
+            let post = envelopes.blocking();
+            if envelopes.came() {
+                let region = Region { address: buffer.address, count: buffer.count, map };
+                // SAFETY: the caller's promise.
+                unsafe { promise(call, post, &region, limit) };
+                return Ok(());
             }
-            Side::Replaying(replaying, slots) => {
-                let null = replaying.output(call, name, "a request", |field| match field {
-                    Field::Request(null) => Some(null),
-                    _ => None,
-                })?;
-                if null {
-                    return Ok(None);
-                }
-                let (handle, fortran) = slots.make();
-                self.known.objects.set_fortran(ObjectKind::Request, fortran, handle);
-                self.requests.post(handle, request);
-                Ok(Some(handle))
-            }
+            call.put(&Field::Withdrawn(post.number));
         }
-    }
-
-    /// A persistent request is started: what it sends goes in.
-    ///
-    /// # Safety
-    /// The buffer of the request must be readable.
-    pub unsafe fn start(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
-        self.request_in(call, name, handle)?;
-        let Some(source) = self.requests.start(handle) else {
-            return Ok(());
-        };
         // SAFETY: the caller's promise.
-        let (bytes, crc) = unsafe { call::digest(source.address, source.count, &source.map) };
-        self.input(call, name, &Field::Data(bytes, crc))
+        unsafe { self.received(call, name, buffer, limit) }
     }
 
-    /// A request is freed by the program.
-    pub fn forget(&mut self, handle: u64) {
-        if let Side::Replaying(_, slots) = &mut self.side
-            && self.requests.of(handle).is_some()
-        {
-            slots.give_back(handle);
-        }
-        self.requests.forget(handle);
-    }
-
-    /// The request at place `index` of the call's array is done, with a message of `bytes` (all of a collective's regions are
-    /// filled). `null` says whether its handle is null now; so does what is returned.
-    ///
-    /// # Safety
-    /// As for [`Core::received`], for the regions of the request.
-    pub unsafe fn done(
-        &mut self,
-        call: &mut Call,
-        name: &str,
-        index: u64,
-        handle: u64,
-        null: bool,
-        bytes: u64,
-    ) -> Result<bool, Halt> {
-        let made = self.age(handle);
-        let null = match &mut self.side {
-            Side::Recording(_) => {
-                call.put(&Field::Done(index, null, made));
-                null
-            }
-            Side::Replaying(replaying, slots) => {
-                let null = replaying.output(call, name, "a request that is done", |field| match field {
-                    Field::Done(place, null, _) if place == index => Some(null),
-                    _ => None,
-                })?;
-                if null && self.requests.of(handle).is_some() {
-                    slots.give_back(handle);
-                }
-                null
-            }
-        };
-        let (regions, whole) = self.requests.done(handle, null);
-        let limit = if whole { u64::MAX } else { bytes };
-        for region in regions {
-            // SAFETY: the caller's promise.
-            unsafe { fill(&mut self.side, call, name, &region, limit)? };
-        }
-        Ok(null)
-    }
-
-    /// A status that comes out, with what it says while recording; the bytes of its message.
+    /// A status that comes out, with source, tag and bytes while recording; the bytes of its message.
     pub fn status(
         &mut self,
         call: &mut Call,
@@ -419,9 +378,14 @@ impl Core {
         says: (i64, i64, u64),
     ) -> Result<u64, Halt> {
         match &mut self.side {
-            Side::Recording(_) => {
-                call.put(&Field::Status(says.0, says.1, says.2, raw));
-                Ok(says.2)
+            Side::Recording(recording) => {
+                let (source, tag, bytes) = says;
+                if let Some(envelopes) = &mut self.envelopes {
+                    envelopes.status(source);
+                }
+                let raw = if recording.payload() == Payload::None { &[] } else { &*raw };
+                call.put(&Field::Status(source, tag, bytes, raw));
+                Ok(bytes)
             }
             Side::Replaying(replaying, _) => replaying.output(call, name, "a status", |field| match field {
                 Field::Status(_, _, bytes, logged) if logged.len() == raw.len() => {
@@ -439,6 +403,7 @@ impl Core {
     /// Data that was handed to [`Core::received`] and [`Core::done`] must still be there.
     pub unsafe fn close(&mut self, call: &Call) {
         match &mut self.side {
+            Side::Recording(_) if self.left_out => {}
             Side::Recording(recording) if self.unknown_type => {
                 recording.write_unhandled(call.function, call.thread);
             }
@@ -490,6 +455,9 @@ impl Core {
             let id = self.known.objects.number_or_new(ObjectKind::Comm, handle);
             let comm = Comm { id, ..comm };
             recording.write_comm(&comm);
+            if let Some(envelopes) = &mut self.envelopes {
+                envelopes.define_comm(id);
+            }
             self.known.define_comm(comm);
         }
     }
@@ -507,6 +475,10 @@ unsafe fn fill(
     limit: u64,
 ) -> Result<(), Halt> {
     match side {
+        Side::Recording(recording) if recording.payload() == Payload::None => {
+            call.put(&Field::Omitted(region.map.bytes().saturating_mul(region.count).min(limit)));
+            Ok(())
+        }
         Side::Recording(_) => {
             // SAFETY: the caller's promise.
             unsafe { call.put_received(region.address, region.count, &region.map, limit) };
@@ -524,4 +496,14 @@ unsafe fn fill(
             })
         }
     }
+}
+
+/// Says which message came, whose bytes its sender's log has.
+///
+/// # Safety
+/// The region must be readable up to `limit` bytes.
+unsafe fn promise(call: &mut Call, post: Post, region: &Region, limit: u64) {
+    // SAFETY: the caller's promise.
+    let (bytes, crc) = unsafe { call::digest(region.address, region.count, &region.map, limit) };
+    call.put(&Field::Promised(post.number, post.comm, bytes, crc));
 }

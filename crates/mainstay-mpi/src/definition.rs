@@ -19,6 +19,8 @@ pub struct Comm {
     pub remote_size: u64,
     /// Ranks in the world of those that a peer's number means, in its order; empty where they could not be found out.
     pub peers: Vec<i64>,
+    /// The same of our group; only of an inter-communicator.
+    pub locals: Vec<i64>,
 }
 
 impl Comm {
@@ -28,9 +30,10 @@ impl Comm {
         put_signed(out, self.rank);
         put_unsigned(out, self.size);
         put_unsigned(out, self.remote_size);
-        put_unsigned(out, self.peers.len() as u64);
-        for peer in &self.peers {
-            put_signed(out, *peer);
+        let locals = (self.remote_size > 0).then_some(&self.locals);
+        for ranks in [&self.peers].into_iter().chain(locals) {
+            put_unsigned(out, ranks.len() as u64);
+            ranks.iter().for_each(|rank| put_signed(out, *rank));
         }
     }
 
@@ -40,8 +43,9 @@ impl Comm {
         let mut bytes = Bytes::new(body);
         let (id, rank) = (bytes.unsigned()?, bytes.signed()?);
         let (size, remote_size) = (bytes.unsigned()?, bytes.unsigned()?);
-        let peers = (0..count(&mut bytes)?).map(|_| bytes.signed()).collect::<Option<_>>()?;
-        Some(Self { id, rank, size, remote_size, peers })
+        let peers = ranks(&mut bytes)?;
+        let locals = if remote_size > 0 { ranks(&mut bytes)? } else { Vec::new() };
+        Some(Self { id, rank, size, remote_size, peers, locals })
     }
 }
 
@@ -82,6 +86,10 @@ pub fn decode_texts(body: &[u8]) -> Option<Vec<String>> {
     (0..count(&mut bytes)?).map(|_| bytes.text().map(str::to_owned)).collect()
 }
 
+fn ranks(bytes: &mut Bytes<'_>) -> Option<Vec<i64>> {
+    (0..count(bytes)?).map(|_| bytes.signed()).collect()
+}
+
 fn count(bytes: &mut Bytes<'_>) -> Option<usize> {
     let count = usize::try_from(bytes.unsigned()?).ok()?;
     // An entry takes a byte at least, so that a damaged count cannot ask for memory.
@@ -95,11 +103,22 @@ mod tests {
 
     #[test]
     fn definitions_are_read_back() {
-        let comm = Comm { id: 70_000, rank: 2, size: 4, remote_size: 0, peers: vec![3, 1, 0, 2] };
+        let within = Comm {
+            id: 70_000,
+            rank: 2,
+            size: 4,
+            remote_size: 0,
+            peers: vec![3, 1, 0, 2],
+            locals: Vec::new(),
+        };
+        let between = Comm { id: 3, rank: 0, size: 2, remote_size: 2, peers: vec![4, 5], locals: vec![3, 1] };
         let mut body = Vec::new();
-        comm.encode(&mut body);
-        assert_eq!(Comm::decode(&body), Some(comm));
-        assert_eq!(Comm::decode(&body[..body.len() - 1]), None);
+        for comm in [within, between] {
+            body.clear();
+            comm.encode(&mut body);
+            assert_eq!(Comm::decode(&body), Some(comm));
+            assert_eq!(Comm::decode(&body[..body.len() - 1]), None);
+        }
 
         let numbers = vec![(ObjectKind::Comm, 0, 0), (ObjectKind::Datatype, 12, -5)];
         body.clear();

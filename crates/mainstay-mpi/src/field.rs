@@ -1,5 +1,6 @@
 //! The fields of a recorded call: what went in, to be compared at replay, and what came out, to be served.
 
+use crate::envelopes::Envelope;
 use crate::varint::{Bytes, put_bytes, put_signed, put_unsigned};
 use std::fmt;
 
@@ -74,6 +75,10 @@ pub enum Field<'a> {
     Data(u64, u32),
     /// 7: an array or text that was handed in: bytes and CRC-32C.
     Bytes(u64, u32),
+    /// 8: message data that was handed in: bytes only, under the policy *none*.
+    Length(u64),
+    /// 9: whom the persistent send that follows goes to, under the policy *sender*.
+    To(Envelope),
     /// 16: what the call returned.
     Result(i64),
     /// 17: an output parameter, as the program's memory has it. Empty for one that the caller did not want.
@@ -95,6 +100,20 @@ pub enum Field<'a> {
     /// 24: which request went in, by how many calls ago it was made, 0 where that is not known. Not compared: while
     /// recording one handle may stand for many sends.
     Made(u64),
+    /// 25: a receive is posted, under the policy *sender*: its number, and what it takes.
+    Posted(u64, Envelope),
+    /// 26: message data that came and that the sender's log has: number of the post, place of the communicator's record,
+    /// bytes, CRC-32C. The status before it says the source and tag.
+    Promised(u64, u64, u64, u32),
+    /// 27: data that came and that no log has: bytes.
+    Omitted(u64),
+    /// 28: a send was cancelled: its number among the fields `Sent` of this log.
+    Retracted(u64),
+    /// 29: a post is done, and nothing came.
+    Withdrawn(u64),
+    /// 30: a message that was sent, whole, under the policy *sender*. The first of a call belongs to the first data that
+    /// went in, and so on.
+    Sent(&'a [u8]),
 }
 
 impl<'a> Field<'a> {
@@ -108,6 +127,28 @@ impl<'a> Field<'a> {
             Self::Handle(kind, id) => put_object(out, 5, kind, id),
             Self::Data(length, crc) => put_digest(out, 6, length, crc),
             Self::Bytes(length, crc) => put_digest(out, 7, length, crc),
+            Self::Sent(bytes) => {
+                Self::begin_sent(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+            Self::Length(bytes) => put_number(out, 8, bytes),
+            Self::To(envelope) => {
+                out.push(9);
+                put_envelope(out, envelope);
+            }
+            Self::Posted(number, envelope) => {
+                put_number(out, 25, number);
+                put_envelope(out, envelope);
+            }
+            Self::Promised(post, comm, bytes, crc) => {
+                put_number(out, 26, post);
+                put_unsigned(out, comm);
+                put_unsigned(out, bytes);
+                out.extend_from_slice(&crc.to_le_bytes());
+            }
+            Self::Omitted(bytes) => put_number(out, 27, bytes),
+            Self::Retracted(send) => put_number(out, 28, send),
+            Self::Withdrawn(post) => put_number(out, 29, post),
             Self::Result(value) => {
                 out.push(16);
                 put_signed(out, value);
@@ -153,6 +194,11 @@ impl<'a> Field<'a> {
         put_unsigned(out, length);
     }
 
+    /// Appends all of a `Sent` but its bytes, which the caller lets follow.
+    pub fn begin_sent(out: &mut Vec<u8>, length: u64) {
+        put_number(out, 30, length);
+    }
+
     /// Reads the next field; `None` if the bytes are not one.
     #[must_use]
     pub fn decode(bytes: &mut Bytes<'a>) -> Option<Self> {
@@ -164,6 +210,14 @@ impl<'a> Field<'a> {
             5 => Self::Handle(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
             6 => Self::Data(bytes.unsigned()?, crc(bytes)?),
             7 => Self::Bytes(bytes.unsigned()?, crc(bytes)?),
+            8 => Self::Length(bytes.unsigned()?),
+            9 => Self::To(envelope(bytes)?),
+            25 => Self::Posted(bytes.unsigned()?, envelope(bytes)?),
+            26 => Self::Promised(bytes.unsigned()?, bytes.unsigned()?, bytes.unsigned()?, crc(bytes)?),
+            27 => Self::Omitted(bytes.unsigned()?),
+            28 => Self::Retracted(bytes.unsigned()?),
+            29 => Self::Withdrawn(bytes.unsigned()?),
+            30 => Self::Sent(bytes.counted()?),
             16 => Self::Result(bytes.signed()?),
             17 => Self::Output(bytes.counted()?),
             18 => Self::Object(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
@@ -187,6 +241,21 @@ pub fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
 fn put_object(out: &mut Vec<u8>, number: u8, kind: ObjectKind, id: u64) {
     out.extend_from_slice(&[number, kind as u8]);
     put_unsigned(out, id);
+}
+
+fn put_number(out: &mut Vec<u8>, number: u8, value: u64) {
+    out.push(number);
+    put_unsigned(out, value);
+}
+
+fn put_envelope(out: &mut Vec<u8>, envelope: Envelope) {
+    put_unsigned(out, envelope.comm);
+    put_signed(out, envelope.peer);
+    put_signed(out, envelope.tag);
+}
+
+fn envelope(bytes: &mut Bytes<'_>) -> Option<Envelope> {
+    Some(Envelope { comm: bytes.unsigned()?, peer: bytes.signed()?, tag: bytes.signed()? })
 }
 
 fn put_digest(out: &mut Vec<u8>, number: u8, length: u64, crc: u32) {
@@ -217,6 +286,14 @@ impl fmt::Display for Field<'_> {
             Self::Handle(kind, id) => write!(out, "{kind} {id}"),
             Self::Data(length, crc) => write!(out, "data of {length} bytes, CRC {crc:08x}"),
             Self::Bytes(length, crc) => write!(out, "array of {length} bytes, CRC {crc:08x}"),
+            Self::Sent(bytes) => write!(out, "sent {} bytes", bytes.len()),
+            Self::Length(bytes) => write!(out, "data of {bytes} bytes"),
+            Self::To(envelope) => write!(out, "to peer {}, tag {}", envelope.peer, envelope.tag),
+            Self::Posted(post, _) => write!(out, "receive {post} posted"),
+            Self::Promised(post, _, bytes, _) => write!(out, "{bytes} bytes for receive {post}, not here"),
+            Self::Omitted(bytes) => write!(out, "{bytes} bytes, not recorded"),
+            Self::Retracted(send) => write!(out, "send {send} cancelled"),
+            Self::Withdrawn(post) => write!(out, "receive {post} without a message"),
             Self::Result(value) => write!(out, "result {value}"),
             Self::Output(bytes) => write!(out, "output of {} bytes", bytes.len()),
             Self::Object(kind, id) => write!(out, "new {kind} {id}"),
@@ -273,6 +350,14 @@ mod tests {
             Field::Done(130, false, 4),
             Field::Made(0),
             Field::Time(300, 2),
+            Field::Sent(b"bytes"),
+            Field::Length(900),
+            Field::To(Envelope { comm: 200, peer: -2, tag: 9 }),
+            Field::Posted(1 << 30, Envelope { comm: 0, peer: 3, tag: -1 }),
+            Field::Promised(400, 1, 1 << 33, 0x0506_0708),
+            Field::Omitted(5),
+            Field::Retracted(6),
+            Field::Withdrawn(7),
         ];
         let mut body = Vec::new();
         for field in &all {

@@ -1,5 +1,7 @@
 //! The bytes of a rank's log: file header, pages, record headers. Described in `docs/mpi-log-format.md`.
 
+use crate::payload::Payload;
+
 /// First eight bytes of a log.
 pub const LOG_MAGIC: [u8; 8] = *b"MSMPILOG";
 /// First eight bytes of the ring that holds the pages not written yet.
@@ -98,6 +100,12 @@ pub enum HeaderError {
         /// The version found.
         found: u32,
     },
+    /// A policy for payloads that this version does not know.
+    #[error("its header names a policy for payloads, {found}, that this program does not know")]
+    Payload {
+        /// The number found.
+        found: u32,
+    },
     /// The checksum is wrong.
     #[error("the checksum of its header is wrong")]
     Checksum,
@@ -120,6 +128,8 @@ pub struct FileHeader {
     pub page_bytes: u32,
     /// Pages in the ring.
     pub pages: u32,
+    /// Which side logs the bytes of messages.
+    pub payload: Payload,
 }
 
 impl FileHeader {
@@ -132,6 +142,7 @@ impl FileHeader {
         bytes[16..32].copy_from_slice(&self.run);
         bytes[32..36].copy_from_slice(&self.page_bytes.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.pages.to_le_bytes());
+        bytes[40..44].copy_from_slice(&(self.payload as u32).to_le_bytes());
         let crc = crc32c::crc32c(&bytes[16..64]);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -153,7 +164,9 @@ impl FileHeader {
             return Err(HeaderError::Checksum);
         }
         let run = bytes[16..32].try_into().expect("sixteen bytes");
-        let header = Self { run, page_bytes: u32_at(bytes, 32), pages: u32_at(bytes, 36) };
+        let found = u32_at(bytes, 40);
+        let payload = Payload::from_number(found).ok_or(HeaderError::Payload { found })?;
+        let header = Self { run, page_bytes: u32_at(bytes, 32), pages: u32_at(bytes, 36), payload };
         let page_bytes = header.page_bytes as usize;
         let fits = page_bytes.is_power_of_two()
             && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
@@ -301,7 +314,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const HEADER: FileHeader = FileHeader { run: [7; 16], page_bytes: 4096, pages: 2 };
+    const HEADER: FileHeader =
+        FileHeader { run: [7; 16], page_bytes: 4096, pages: 2, payload: Payload::Sender };
 
     #[test]
     fn a_header_is_read_back_and_any_flipped_byte_refused() {

@@ -285,6 +285,17 @@ pub unsafe extern "C" fn ms_in_data(address: *const c_void, count: i64, datatype
     step((), |core, call, name| unsafe { core.data(call, name, buffer) });
 }
 
+/// The message of a send goes in; the call may overwrite it if `overwritten` is not 0.
+///
+/// # Safety
+/// The buffer is readable until [`ms_close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_in_sent(address: *const c_void, count: i64, datatype: u64, overwritten: c_int) {
+    let buffer = buffer(address, count, datatype);
+    // SAFETY: the caller's promise.
+    step((), |core, call, name| unsafe { core.sent(call, name, buffer, overwritten != 0) });
+}
+
 /// An array or text goes in; a null pointer is an empty one.
 ///
 /// # Safety
@@ -328,6 +339,17 @@ pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype:
     let buffer = buffer(address, count, datatype);
     // SAFETY: the caller's promise.
     step((), |core, call, name| unsafe { core.received(call, name, buffer, limit) });
+}
+
+/// The message of a receive that blocks comes out, behind its status.
+///
+/// # Safety
+/// As for [`Core::received`], until [`ms_close`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_out_message(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
+    let buffer = buffer(address, count, datatype);
+    // SAFETY: the caller's promise.
+    step((), |core, call, name| unsafe { core.message(call, name, buffer, limit) });
 }
 
 /// Memory that the request which this call makes will fill.
@@ -420,7 +442,8 @@ pub unsafe extern "C" fn ms_done(index: u64, handle: u64, null: c_int, bytes: u6
     c_int::from(done)
 }
 
-/// A status comes out; returns the bytes of its message.
+/// A status comes out; returns the bytes of its message. The source of a cancelled request is
+/// [`crate::envelopes::CANCELLED`].
 ///
 /// # Safety
 /// `length` bytes are readable and writable.

@@ -11,16 +11,20 @@
 //! The core knows no MPI: handles are numbers, buffers are addresses with flattened types. What it does *not* do: bring a dead
 //! rank back among running ones. It shows why it died.
 
+pub mod assembly;
 pub mod call;
 pub mod clock;
 pub mod command;
 pub mod core;
 pub mod definition;
+pub mod envelopes;
 pub mod field;
 pub mod format;
 pub mod interface;
+pub mod matching;
 pub mod objects;
 pub mod pages;
+pub mod payload;
 pub mod reader;
 pub mod recording;
 pub mod replaying;

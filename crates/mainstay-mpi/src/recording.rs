@@ -6,6 +6,7 @@ use crate::definition::{self, Comm};
 use crate::field::{Field, ObjectKind};
 use crate::format::{FileHeader, Kind};
 use crate::pages::{CreateError, Head, Pages};
+use crate::payload::Payload;
 use crate::typemap::Typemap;
 use crate::varint::put_unsigned;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Recording {
     pages: Option<Pages>,
+    payload: Payload,
     log_path: PathBuf,
     ring_path: PathBuf,
     /// Calls that are in the log.
@@ -67,6 +69,7 @@ impl Recording {
         let pages = Some(Pages::create(&log_path, &ring_path, header)?);
         let mut recording = Self {
             pages,
+            payload: header.payload,
             log_path,
             ring_path,
             calls: 0,
@@ -82,6 +85,12 @@ impl Recording {
             recording.write_moment();
         }
         Ok(recording)
+    }
+
+    /// Which side logs the bytes of messages.
+    #[must_use]
+    pub fn payload(&self) -> Payload {
+        self.payload
     }
 
     /// Calls that are in the log.

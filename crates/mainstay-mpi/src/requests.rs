@@ -1,5 +1,6 @@
 //! Requests that are on their way: where their results will be found when they are done.
 
+use crate::envelopes::{Envelope, Post};
 use crate::typemap::Typemap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,25 @@ pub struct Request {
     pub whole: bool,
     /// Whether it is on its way.
     pub active: bool,
+    /// Its post, of a receive under the policy *sender*.
+    pub post: Post,
+    /// What it takes, or whom it goes to, of a persistent request under that policy.
+    pub envelope: Envelope,
+    /// The number of its send under that policy.
+    pub sent: Option<u64>,
+}
+
+/// What a request that is done has filled.
+#[derive(Clone, Debug, Default)]
+pub struct Filled {
+    /// The memory.
+    pub regions: Vec<Region>,
+    /// Whether to its end.
+    pub whole: bool,
+    /// The post of the receive.
+    pub post: Post,
+    /// The number of the send.
+    pub sent: Option<u64>,
 }
 
 /// Requests by handle.
@@ -45,11 +65,18 @@ impl Requests {
         self.0.insert(handle, request);
     }
 
-    /// A persistent request is started again: what it sends, if it is a send.
-    pub fn start(&mut self, handle: u64) -> Option<Region> {
+    /// A persistent request is started again.
+    pub fn start(&mut self, handle: u64) -> Option<&mut Request> {
         let request = self.0.get_mut(&handle)?;
         request.active = true;
-        request.source.clone()
+        Some(request)
+    }
+
+    /// The persistent send of a request has this number.
+    pub fn sent(&mut self, handle: u64, number: u64) {
+        if let Some(request) = self.0.get_mut(&handle) {
+            request.sent = Some(number);
+        }
     }
 
     /// What is known of a request.
@@ -58,17 +85,20 @@ impl Requests {
         self.0.get(&handle)
     }
 
-    /// A request is done: what it filled, and whether to the end. `null` says that its handle is no more.
-    pub fn done(&mut self, handle: u64, null: bool) -> (Vec<Region>, bool) {
+    /// A request is done: what it filled. `null` says that its handle is no more.
+    pub fn done(&mut self, handle: u64, null: bool) -> Filled {
         let Some(request) = self.0.get_mut(&handle) else {
-            return (Vec::new(), false);
+            return Filled::default();
         };
         let active = std::mem::take(&mut request.active);
+        let (whole, post, sent) = (request.whole, request.post, request.sent);
         if null {
             let request = self.0.remove(&handle).unwrap_or_default();
-            return (if active { request.regions } else { Vec::new() }, request.whole);
+            let regions = if active { request.regions } else { Vec::new() };
+            return Filled { regions, whole, post, sent };
         }
-        (if active { request.regions.clone() } else { Vec::new() }, request.whole)
+        let regions = if active { request.regions.clone() } else { Vec::new() };
+        Filled { regions, whole, post, sent }
     }
 
     /// A request is freed by the program.
@@ -89,10 +119,10 @@ mod tests {
     fn a_persistent_request_fills_only_while_it_is_started() {
         let mut requests = Requests::default();
         requests.post(5, Request { regions: vec![receive()], persistent: true, ..Request::default() });
-        assert_eq!(requests.done(5, false).0.len(), 0, "a wait for an inactive request");
+        assert_eq!(requests.done(5, false).regions.len(), 0, "a wait for an inactive request");
         for _ in 0..2 {
-            requests.start(5);
-            assert_eq!(requests.done(5, false).0.len(), 1);
+            assert!(requests.start(5).is_some());
+            assert_eq!(requests.done(5, false).regions.len(), 1);
         }
         requests.forget(5);
         assert!(requests.of(5).is_none());
@@ -102,7 +132,7 @@ mod tests {
     fn a_request_of_one_use_is_gone_when_done_and_an_unknown_one_fills_nothing() {
         let mut requests = Requests::default();
         requests.post(5, Request { regions: vec![receive()], active: true, ..Request::default() });
-        assert_eq!(requests.done(5, true).0.len(), 1);
-        assert_eq!(requests.done(5, true).0.len(), 0);
+        assert_eq!(requests.done(5, true).regions.len(), 1);
+        assert_eq!(requests.done(5, true).regions.len(), 0);
     }
 }

@@ -1,6 +1,8 @@
 //! What the shim is asked for, by variables of the environment that `mainstay mpi` sets.
 
 use crate::format::{FileHeader, LOG_MAGIC};
+use crate::payload::Payload;
+use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
 
 /// Folder of the run that is recorded.
@@ -13,6 +15,8 @@ pub const PAGES: &str = "MAINSTAY_MPI_PAGES";
 pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
 /// `0`: calls are not timed.
 pub const TIMES: &str = "MAINSTAY_MPI_TIMES";
+/// Which side logs the bytes of messages.
+pub const PAYLOAD: &str = "MAINSTAY_MPI_PAYLOAD";
 /// The log that is replayed.
 pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
 /// Where the replay says how it went.
@@ -81,6 +85,7 @@ pub fn from_environment() -> Settings {
         run: run.to_be_bytes(),
         pages: number(PAGES, PAGES_DEFAULT),
         page_bytes: number(PAGE_BYTES, PAGE_BYTES_DEFAULT),
+        payload: text(PAYLOAD).and_then(|payload| payload.parse().ok()).unwrap_or_default(),
     };
     let fits = FileHeader::decode(&header.encode(LOG_MAGIC), LOG_MAGIC).is_ok();
     let header = if fits {
@@ -88,7 +93,9 @@ pub fn from_environment() -> Settings {
     } else {
         FileHeader { pages: PAGES_DEFAULT, page_bytes: PAGE_BYTES_DEFAULT, ..header }
     };
-    Settings::Record { directory: directory.into(), header, timed: text(TIMES).as_deref() != Some("0") }
+    // An order has no times.
+    let timed = header.payload != Payload::None && text(TIMES).as_deref() != Some("0");
+    Settings::Record { directory: directory.into(), header, timed }
 }
 
 /// Whether a debugger looks on.
@@ -120,6 +127,9 @@ pub fn start_values() -> Vec<String> {
     for argument in line.split(|byte| *byte == 0) {
         put("argument", String::from_utf8_lossy(argument).into_owned());
     }
+    for library in loaded_libraries() {
+        put("loaded", library);
+    }
     for (name, value) in std::env::vars_os() {
         if let (Some(name), Some(value)) = (name.to_str(), value.to_str())
             && is_kept(name)
@@ -128,6 +138,24 @@ pub fn start_values() -> Vec<String> {
         }
     }
     values
+}
+
+/// Paths of the shared libraries of this process, under the names by which they are asked for.
+fn loaded_libraries() -> Vec<String> {
+    unsafe extern "C" fn take(info: *mut libc::dl_phdr_info, _: usize, to: *mut c_void) -> c_int {
+        // SAFETY: the loader hands over an entry with a C string; `to` is the vector below.
+        let (name, to) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *to.cast::<Vec<String>>()) };
+        // The program itself has no name, the kernel's part no path.
+        let name = name.to_string_lossy();
+        if name.starts_with('/') {
+            to.push(name.into_owned());
+        }
+        0
+    }
+    let mut libraries: Vec<String> = Vec::new();
+    // SAFETY: `take` keeps nothing of what it is given.
+    unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut libraries).cast()) };
+    libraries
 }
 
 /// The hash by which a changed program is told.

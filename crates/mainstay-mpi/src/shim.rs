@@ -357,6 +357,9 @@ fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool) -> V
         (Some(Data::Plain { count, datatype, .. }), ..) if persistent => {
             format!("ms_source({name}, {count}, HANDLE({datatype}));")
         }
+        (Some(Data::Plain { count, datatype, message: true }), _, way) => {
+            format!("in_sent({name}, {count}, {datatype}, {});", u8::from(way == Way::Both))
+        }
         (Some(Data::Plain { count, datatype, .. }), ..) => format!("in_data({name}, {count}, {datatype});"),
         (Some(Data::Ranks { counts, displs, datatype, bytes }), ..) => {
             let each = if *bytes { "in_data_w" } else { "in_data_v" };
@@ -398,8 +401,9 @@ fn outputs(parameter: &Parameter, spec: &table::Parameter, asynchronous: bool) -
             let line = if asynchronous {
                 format!("region({name}, {count}, {datatype});")
             } else {
-                let limit = if *message { "length" } else { "UINT64_MAX" };
-                format!("out_data({name}, {count}, {datatype}, {limit});")
+                let (out, limit) =
+                    if *message { ("out_message", "length") } else { ("out_data", "UINT64_MAX") };
+                format!("{out}({name}, {count}, {datatype}, {limit});")
             };
             (6, line)
         }
@@ -458,7 +462,7 @@ mod tests {
     #[test]
     fn a_call_of_the_table_is_wrapped_and_another_forwarded() {
         let source = source(HEADER).expect("a shim");
-        assert!(source.contains("in_data(buf, count, datatype);"), "the table's names, not the header's");
+        assert!(source.contains("in_sent(buf, count, datatype, 0);"), "the table's names, not the header's");
         assert!(source.contains("ms_in(PEER, (int64_t)dest);"));
         assert!(source.contains("ms_wait();"), "a send may wait");
         assert!(source.contains("ms_unhandled(FN_Win_fence);"));

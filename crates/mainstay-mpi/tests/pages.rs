@@ -3,10 +3,12 @@
 use mainstay_mpi::command::replay::{Options, ReplayError, replay};
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind};
 use mainstay_mpi::pages::{Head, Pages};
+use mainstay_mpi::payload::Payload;
 use mainstay_mpi::reader::{Reader, Record};
 use std::path::{Path, PathBuf};
 
-const HEADER: FileHeader = FileHeader { run: [3; 16], page_bytes: 4096, pages: 3 };
+const HEADER: FileHeader =
+    FileHeader { run: [3; 16], page_bytes: 4096, pages: 3, payload: Payload::Receiver };
 
 fn names(folder: &Path) -> (PathBuf, PathBuf) {
     (folder.join("rank-0.log"), folder.join("rank-0.ring"))

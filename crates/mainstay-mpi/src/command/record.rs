@@ -2,6 +2,7 @@
 
 use super::run::{Run, SHIM};
 use super::toolchain::{self, Family, ToolchainError};
+use crate::payload::Payload;
 use crate::settings;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ pub struct Options {
     pub page_bytes: u32,
     /// Whether calls are timed.
     pub timed: bool,
+    /// Which side logs the bytes of messages.
+    pub payload: Payload,
 }
 
 /// What came of it.
@@ -109,6 +112,7 @@ pub fn record(options: &Options) -> Result<Recorded, RecordError> {
         (settings::PAGES, options.pages.to_string()),
         (settings::PAGE_BYTES, options.page_bytes.to_string()),
         (settings::TIMES, u8::from(options.timed).to_string()),
+        (settings::PAYLOAD, options.payload.to_string()),
     ];
     let mut command = Command::new(launcher);
     for (name, value) in &variables {

@@ -1,6 +1,8 @@
 //! `mainstay mpi replay`: starts the program of one rank again, alone, with its calls served from its log.
 
+use super::bundle::{Bundle, BundleError};
 use super::run::{Run, Start};
+use crate::payload::Payload;
 use crate::reader::ReadError;
 use crate::settings;
 use crate::verdict::{self, Left};
@@ -109,6 +111,25 @@ pub enum ReplayError {
         /// The rank.
         rank: u32,
     },
+    /// The bytes of messages are in other logs.
+    #[error(
+        "the log of rank {rank} says which messages came, and the logs of their senders have the bytes (--payload sender): \
+             `mainstay mpi extract {} --rank {rank}` makes a bundle of both, which can be replayed", folder.display()
+    )]
+    NeedsExtract {
+        /// The rank.
+        rank: u32,
+        /// The folder of the run.
+        folder: PathBuf,
+    },
+    /// The bytes of messages are nowhere.
+    #[error(
+        "the run was recorded with --payload none, the order of messages and none of their bytes: it cannot be replayed"
+    )]
+    OrderOnly,
+    /// A bundle is not what it was.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
     /// The executable is another one.
     #[error("{} is not the executable that was recorded (or is gone): bring that one back, or say --changed-program", program.display())]
     Changed {
@@ -143,12 +164,29 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     if !run.ranks.contains(&options.rank) {
         return Err(ReplayError::NoRank { rank: options.rank, ranks: listed(&run.ranks) });
     }
-    let start = run.start(options.rank)?;
+    match run.reader(options.rank)?.header().payload {
+        Payload::Receiver => {}
+        Payload::Sender => {
+            return Err(ReplayError::NeedsExtract { rank: options.rank, folder: options.folder.clone() });
+        }
+        Payload::None => return Err(ReplayError::OrderOnly),
+    }
+    let bundle = Bundle::open(&options.folder)?;
+    let mut start = run.start(options.rank)?;
     if start.program.as_os_str().is_empty() {
         return Err(ReplayError::Cut { rank: options.rank });
     }
     if start.architecture != std::env::consts::ARCH {
         return Err(ReplayError::Architecture { recorded: start.architecture, here: std::env::consts::ARCH });
+    }
+    if let Some(bundle) = &bundle {
+        start.program = bundle.program(&start);
+        // Its own libraries are given to its loader.
+        start.environment.retain(|(name, _)| name != "LD_LIBRARY_PATH");
+        // The folder of the recording is another machine's.
+        if !start.folder.is_dir() {
+            start.folder = ".".into();
+        }
     }
     let hash = std::fs::read(&start.program).map(|bytes| settings::program_hash(&bytes));
     if hash.ok().as_ref() != Some(&start.hash) && !options.changed_program {
@@ -170,17 +208,26 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     }
     let mut command = if options.debugger {
         set(settings::DEBUGGER, "1".to_owned());
-        debugger(options, &start, &variables)
+        debugger(options, &start, bundle.as_ref(), &variables)
             .map_err(|source| ReplayError::Start { what: "gdb".to_owned(), source })?
     } else {
-        let mut command = Command::new(&start.program);
-        if let [name, arguments @ ..] = &start.arguments[..] {
-            command.arg0(name).args(arguments);
-        }
-        command.envs(variables);
+        let mut command = match &bundle {
+            Some(bundle) => {
+                let (loader, arguments) = bundle.command(&start);
+                let mut command = Command::new(loader);
+                command.args(arguments);
+                command
+            }
+            None => {
+                let mut command = Command::new(&start.program);
+                command.arg0(start.arguments.first().map_or("", String::as_str));
+                command
+            }
+        };
+        command.args(start.arguments.iter().skip(1)).envs(variables);
         command
     };
-    let folder = options.working_folder.clone().unwrap_or(start.folder);
+    let folder = options.working_folder.clone().unwrap_or_else(|| start.folder.clone());
     command.current_dir(&folder);
     if let Some(output) = &options.output {
         let what = output.display().to_string();
@@ -196,7 +243,12 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
 }
 
 /// A session of gdb with what is needed to walk through messages.
-fn debugger(options: &Options, start: &Start, variables: &[(String, String)]) -> io::Result<Command> {
+fn debugger(
+    options: &Options,
+    start: &Start,
+    bundle: Option<&Bundle>,
+    variables: &[(String, String)],
+) -> io::Result<Command> {
     let mut script = String::from(
         "set pagination off\nset confirm off\nset startup-with-shell off\nset breakpoint pending on\n\
          handle SIGPIPE nostop noprint pass\n",
@@ -215,7 +267,11 @@ fn debugger(options: &Options, start: &Start, variables: &[(String, String)]) ->
     let path = options.scratch.join("gdb-script");
     std::fs::write(&path, script)?;
     let mut command = Command::new("gdb");
-    command.arg("-q").arg("-x").arg(path).arg("--args").arg(&start.program);
+    command.arg("-q").arg("-x").arg(path).arg("--args");
+    match bundle.map(|bundle| bundle.command(start)) {
+        Some((loader, arguments)) => command.arg(loader).args(arguments),
+        None => command.arg(&start.program),
+    };
     command.args(start.arguments.iter().skip(1));
     Ok(command)
 }

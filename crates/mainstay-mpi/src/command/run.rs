@@ -1,5 +1,6 @@
 //! The folder of a recorded run.
 
+use crate::assembly::Logs;
 use crate::definition::decode_texts;
 use crate::format::Kind;
 use crate::reader::{ReadError, Reader};
@@ -33,6 +34,8 @@ pub struct Start {
     pub arguments: Vec<String>,
     /// Chosen variables of its environment.
     pub environment: Vec<(String, String)>,
+    /// Shared libraries, as the loader named them, when the rank first called MPI.
+    pub libraries: Vec<PathBuf>,
     /// Of which machine.
     pub architecture: String,
     /// Ranks of the run.
@@ -103,6 +106,15 @@ impl Run {
     }
 }
 
+impl Logs for Run {
+    fn open(&self, rank: i64) -> Result<Option<Reader>, ReadError> {
+        match u32::try_from(rank) {
+            Ok(rank) if self.ranks.contains(&rank) => self.reader(rank).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
 impl Start {
     fn take(&mut self, values: &[String]) {
         for pair in values.chunks_exact(2) {
@@ -112,6 +124,7 @@ impl Start {
                 "hash" => self.hash = value,
                 "folder" => self.folder = value.into(),
                 "argument" => self.arguments.push(value),
+                "loaded" => self.libraries.push(value.into()),
                 "architecture" => self.architecture = value,
                 "size" => self.size = value.parse().unwrap_or(0),
                 "library" => self.library = value,

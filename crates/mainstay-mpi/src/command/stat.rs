@@ -4,6 +4,7 @@ use super::run::Run;
 use crate::definition::{Comm, decode_texts};
 use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
+use crate::payload::Payload;
 use crate::reader::{ReadError, Record};
 use crate::varint::Bytes;
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ use std::collections::BTreeMap;
 pub struct RankStat {
     /// The rank.
     pub rank: u32,
+    /// Which side logs the bytes of messages.
+    pub payload: Payload,
     /// Calls, polls that found nothing included.
     pub calls: u64,
     /// Polls that found nothing.
@@ -45,7 +48,7 @@ pub struct RankStat {
 /// [`ReadError`].
 pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
     let mut reader = run.reader(rank)?;
-    let mut stat = RankStat { rank, ..RankStat::default() };
+    let mut stat = RankStat { rank, payload: reader.header().payload, ..RankStat::default() };
     let mut names: Vec<String> = Vec::new();
     let mut comms: BTreeMap<u64, Comm> = BTreeMap::new();
     while let Some(record) = reader.next_record() {
@@ -101,14 +104,15 @@ impl RankStat {
         let (mut data, mut peer, mut comm) = (None, None, None);
         for field in fields(&record.body) {
             match field {
-                Field::Data(bytes, _) if name.starts_with("MPI_Start") => {
+                Field::Data(bytes, _) | Field::Length(bytes) if name.starts_with("MPI_Start") => {
                     self.sent = (self.sent.0 + 1, self.sent.1 + bytes);
                 }
-                Field::Data(bytes, _) => data = Some(bytes),
+                Field::Data(bytes, _) | Field::Length(bytes) => data = Some(bytes),
                 // Of a send and receive in one the destination comes first.
                 Field::Input(Role::Peer, rank) => peer = peer.or(Some(rank)),
                 Field::Handle(ObjectKind::Comm, id) => comm = Some(id),
                 Field::Received(bytes) => self.received_bytes += bytes.len() as u64,
+                Field::Promised(_, _, bytes, _) | Field::Omitted(bytes) => self.received_bytes += bytes,
                 _ => {}
             }
         }

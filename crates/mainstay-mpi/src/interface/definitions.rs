@@ -37,10 +37,10 @@ pub extern "C" fn ms_type(handle: u64, extent: i64, plain_bytes: c_int) {
     }
 }
 
-/// Who is in a communicator: `peers` are ranks in the world.
+/// Who is in a communicator: `peers` are ranks in the world, `locals` those of our group if it is an inter-communicator.
 ///
 /// # Safety
-/// `count` numbers are readable at `peers`.
+/// `count` numbers are readable at `peers`, `local_count` at `locals`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_comm(
     handle: u64,
@@ -49,15 +49,19 @@ pub unsafe extern "C" fn ms_comm(
     remote_size: c_int,
     peers: *const c_int,
     count: u64,
+    locals: *const c_int,
+    local_count: u64,
 ) {
     let unsigned = |number: c_int| u64::try_from(number).unwrap_or(0);
-    let peers = (0..usize::try_from(count).unwrap_or(0))
+    let ranks = |from: *const c_int, count: u64| -> Vec<i64> {
+        let places = 0..usize::try_from(count).unwrap_or(0);
         // SAFETY: the caller's promise.
-        .map(|at| i64::from(unsafe { *peers.add(at) }))
-        .collect();
+        places.map(|at| i64::from(unsafe { *from.add(at) })).collect()
+    };
+    let (peers, locals) = (ranks(peers, count), ranks(locals, local_count));
     let (size, remote_size) = (unsigned(size), unsigned(remote_size));
     if let Some(core) = &mut state().core {
-        core.define_comm(handle, Comm { id: 0, rank: i64::from(rank), size, remote_size, peers });
+        core.define_comm(handle, Comm { id: 0, rank: i64::from(rank), size, remote_size, peers, locals });
     }
 }
 

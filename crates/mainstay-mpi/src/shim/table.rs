@@ -52,7 +52,7 @@ pub(super) enum Data {
         count: String,
         /// Of which type.
         datatype: String,
-        /// At most as long as the message.
+        /// A message between two ranks; what comes out is at most as long as the status says.
         message: bool,
     },
     /// A piece for each rank.

@@ -1,0 +1,207 @@
+//! A bundle: one rank with all that its replay needs, in a folder that may be carried to another machine.
+//!
+//! ```text
+//!   rank-00002.log     its log, complete by itself          manifest   hash and name of each file below, as `xxhsum -H2` has it
+//!   shim.so            what recorded it                     inputs     hash and path of each file that an argument names
+//!   program/NAME       the executable                       libraries/…  what it had loaded when it first called MPI
+//! ```
+
+use super::run::{Run, SHIM, Start};
+use crate::reader::ReadError;
+use crate::settings::program_hash;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "manifest";
+const INPUTS: &str = "inputs";
+const PROGRAM: &str = "program";
+const LIBRARIES: &str = "libraries";
+
+/// What a bundle has besides the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Files in `libraries`.
+    pub libraries: usize,
+    /// Files that arguments name; the bundle has their hashes only.
+    pub inputs: Vec<String>,
+    /// Libraries that were loaded and are not there any more.
+    pub missing: Vec<PathBuf>,
+}
+
+/// A bundle that can be replayed.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    folder: PathBuf,
+    /// The dynamic loader of its libraries.
+    loader: PathBuf,
+}
+
+/// A bundle could not be made or is not what it was. What was made of it stays.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The system refused.
+    #[error("{}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The executable is gone or another one.
+    #[error("{} is not the executable that was recorded (or is gone): bring that one back", program.display())]
+    Program {
+        /// Its path.
+        program: PathBuf,
+    },
+    /// A file of the bundle is gone or another one.
+    #[error("{} is not the file that the bundle was made with", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its libraries have no dynamic loader.
+    #[error("{} has no dynamic loader among its libraries", folder.display())]
+    NoLoader {
+        /// The bundle.
+        folder: PathBuf,
+    },
+    /// The log of the rank cannot be read.
+    #[error(transparent)]
+    Log(#[from] ReadError),
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
+    let path = path.to_owned();
+    move |source| BundleError::Io { path, source }
+}
+
+/// Puts all but the log into `folder`, which is there.
+///
+/// # Errors
+/// [`BundleError`].
+pub fn fill(folder: &Path, run: &Run, rank: u32) -> Result<Contents, BundleError> {
+    let start = run.start(rank)?;
+    let mut manifest = String::new();
+    let mut contents = Contents::default();
+    put(folder, SHIM, &run.shim(), &mut manifest)?;
+    let name = start.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    make(&folder.join(PROGRAM))?;
+    let hash = std::fs::read(&start.program).map(|bytes| program_hash(&bytes));
+    if hash.ok().as_ref() != Some(&start.hash) {
+        return Err(BundleError::Program { program: start.program });
+    }
+    put(folder, &format!("{PROGRAM}/{name}"), &start.program, &mut manifest)?;
+    make(&folder.join(LIBRARIES))?;
+    for library in &start.libraries {
+        let name = library.file_name().unwrap_or_default().to_string_lossy();
+        // Of two of one name the loader took the first.
+        if name == SHIM || folder.join(LIBRARIES).join(&*name).exists() {
+            continue;
+        }
+        if library.exists() {
+            put(folder, &format!("{LIBRARIES}/{name}"), library, &mut manifest)?;
+            contents.libraries += 1;
+        } else {
+            contents.missing.push(library.clone());
+        }
+    }
+    let mut inputs = String::new();
+    for (path, hash) in inputs_of(&start) {
+        let _ = writeln!(inputs, "{hash}  {path}");
+        contents.inputs.push(path);
+    }
+    write(&folder.join(INPUTS), &inputs)?;
+    write(&folder.join(MANIFEST), &manifest)?;
+    Ok(contents)
+}
+
+/// Files that arguments name, with their hashes as they are now.
+fn inputs_of(start: &Start) -> Vec<(String, String)> {
+    let named = start.arguments.iter().skip(1).filter(|argument| !argument.contains('\n'));
+    named
+        .filter_map(|argument| {
+            let path = start.folder.join(argument);
+            let bytes = path.is_file().then(|| std::fs::read(&path).ok()).flatten()?;
+            Some((path.display().to_string(), program_hash(&bytes)))
+        })
+        .collect()
+}
+
+fn make(folder: &Path) -> Result<(), BundleError> {
+    std::fs::create_dir(folder).map_err(io_error(folder))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BundleError> {
+    std::fs::write(path, text).map_err(io_error(path))
+}
+
+fn put(folder: &Path, name: &str, from: &Path, manifest: &mut String) -> Result<(), BundleError> {
+    let to = folder.join(name);
+    std::fs::copy(from, &to).map_err(io_error(from))?;
+    let bytes = std::fs::read(&to).map_err(io_error(&to))?;
+    let _ = writeln!(manifest, "{}  {name}", program_hash(&bytes));
+    Ok(())
+}
+
+impl Bundle {
+    /// The bundle in a folder, every file of it compared with its manifest; `None` if the folder has none.
+    ///
+    /// # Errors
+    /// [`BundleError`] when a file is gone or another one.
+    pub fn open(folder: &Path) -> Result<Option<Self>, BundleError> {
+        let path = folder.join(MANIFEST);
+        let manifest = match std::fs::read_to_string(&path) {
+            Ok(manifest) => manifest,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(&path)(error)),
+        };
+        let folder = folder.canonicalize().map_err(io_error(folder))?;
+        let mut loader = None;
+        for (hash, name) in lines(&manifest) {
+            let path = folder.join(name);
+            let found = std::fs::read(&path).map(|bytes| program_hash(&bytes));
+            if found.ok().as_deref() != Some(hash) {
+                return Err(BundleError::Changed { path });
+            }
+            let file = name.strip_prefix(LIBRARIES).map(|name| name.trim_start_matches('/'));
+            if file.is_some_and(|file| file.starts_with("ld-") || file.starts_with("ld64.")) {
+                loader = Some(path);
+            }
+        }
+        match loader {
+            Some(loader) => Ok(Some(Self { folder, loader })),
+            None => Err(BundleError::NoLoader { folder }),
+        }
+    }
+
+    /// The executable of the rank.
+    #[must_use]
+    pub fn program(&self, start: &Start) -> PathBuf {
+        self.folder.join(PROGRAM).join(start.program.file_name().unwrap_or_default())
+    }
+
+    /// What is started, and its arguments before the program's own: its loader, with its libraries and no others.
+    #[must_use]
+    pub fn command(&self, start: &Start) -> (PathBuf, Vec<String>) {
+        let libraries = self.folder.join(LIBRARIES).display().to_string();
+        let name = start.arguments.first().cloned().unwrap_or_default();
+        let program = self.program(start).display().to_string();
+        let arguments = ["--library-path", &libraries, "--argv0", &name, &program].map(str::to_owned);
+        (self.loader.clone(), arguments.to_vec())
+    }
+
+    /// Files that arguments name and that are not what they were when the bundle was made.
+    #[must_use]
+    pub fn changed_inputs(&self) -> Vec<String> {
+        let inputs = std::fs::read_to_string(self.folder.join(INPUTS)).unwrap_or_default();
+        let changed = lines(&inputs).filter(|(hash, path)| {
+            std::fs::read(path).map(|bytes| program_hash(&bytes)).ok().as_deref() != Some(hash)
+        });
+        changed.map(|(_, path)| path.to_owned()).collect()
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| line.split_once("  "))
+}

@@ -1,0 +1,130 @@
+//! `mainstay mpi extract`: makes a bundle of one rank, its log put together from the senders' logs where it has to be.
+
+use super::bundle::{self, BundleError, Contents};
+use super::run::Run;
+use crate::assembly::{Assembled, AssemblyError, assemble};
+use crate::format::{FileHeader, Kind};
+use crate::matching::Rule;
+use crate::pages::{CreateError, Head, Pages};
+use crate::payload::Payload;
+use crate::reader::{ReadError, Tail};
+use crate::settings::rank_name;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Extracted {
+    /// The log.
+    pub assembled: Assembled,
+    /// What goes with it.
+    pub contents: Contents,
+}
+
+/// No bundle was made; its folder is removed again.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractError {
+    /// The run cannot be read.
+    #[error("{} is not a recorded run", folder.display())]
+    Run {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It has no log of that rank.
+    #[error("the run has no log of rank {rank}")]
+    NoRank {
+        /// The rank.
+        rank: u32,
+    },
+    /// The run has no bytes of messages.
+    #[error("the run was recorded with --payload none: it has the order of messages and none of their bytes")]
+    OrderOnly,
+    /// The folder of the bundle is there already, or cannot be made.
+    #[error("the folder {} cannot be made", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The logs do not fit each other.
+    #[error("the logs of the run do not fit")]
+    Assembly(#[from] AssemblyError<io::Error>),
+    /// The new log cannot be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The rest of the bundle.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The new log cannot be written.
+    #[error("the log of the bundle cannot be written")]
+    Write(#[source] io::Error),
+}
+
+/// Makes a bundle of a rank in `output`, a folder that is not there yet.
+///
+/// # Errors
+/// [`ExtractError`]; then the folder is not there.
+pub fn extract(folder: &Path, rank: u32, output: &Path) -> Result<Extracted, ExtractError> {
+    let run = Run::open(folder).map_err(|source| ExtractError::Run { folder: folder.to_owned(), source })?;
+    if !run.ranks.contains(&rank) {
+        return Err(ExtractError::NoRank { rank });
+    }
+    let header = run.reader(rank)?.header();
+    if header.payload == Payload::None {
+        return Err(ExtractError::OrderOnly);
+    }
+    std::fs::create_dir(output)
+        .map_err(|source| ExtractError::Folder { folder: output.to_owned(), source })?;
+    let made = write_log(&run, rank, header, output)
+        .and_then(|assembled| Ok(Extracted { assembled, contents: bundle::fill(output, &run, rank)? }));
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(output);
+    }
+    made
+}
+
+fn write_log(run: &Run, rank: u32, header: FileHeader, output: &Path) -> Result<Assembled, ExtractError> {
+    let log = output.join(format!("{}.log", rank_name(i64::from(rank))));
+    let header = FileHeader { payload: Payload::Receiver, ..header };
+    let mut pages = Pages::create(&log, &log.with_extension("ring"), header)?;
+    let mut calls = 0;
+    let mut ended = false;
+    let assembled = assemble(run, i64::from(rank), Rule::WHOLE, &mut |record| {
+        ended |= record.kind == Kind::End;
+        let head =
+            Head { kind: record.kind, function: record.function, thread: record.thread, call: calls + 1 };
+        calls += crate::assembly::calls_of(&record);
+        pages.append(head, &[&record.body]).map_err(io::Error::from_raw_os_error)
+    })?;
+    let tail = tail(run, rank)?;
+    match (&assembled.cut, tail.stopped, tail.entered) {
+        (None, None, None) => {}
+        _ if ended => {}
+        // The ring stays, as after a kill: it says how the log ends.
+        (Some(_), ..) => {
+            pages.mark_stopped(libc::ENODATA, calls);
+            return Ok(assembled);
+        }
+        (None, stopped, entered) => {
+            if let Some((errno, calls)) = stopped {
+                pages.mark_stopped(errno, calls);
+            }
+            if let Some((function, call)) = entered {
+                pages.enter(function, call);
+            }
+            return Ok(assembled);
+        }
+    }
+    pages.finish().map_err(|errno| ExtractError::Write(io::Error::from_raw_os_error(errno)))?;
+    Ok(assembled)
+}
+
+fn tail(run: &Run, rank: u32) -> Result<Tail, ReadError> {
+    Ok(run.reader(rank)?.tail())
+}

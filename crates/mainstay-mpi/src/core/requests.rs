@@ -1,0 +1,204 @@
+//! Steps of calls that make, start, wait for or free requests.
+
+use super::{Buffer, Core, Side, fill, promise};
+use crate::call::Call;
+use crate::field::{Field, ObjectKind};
+use crate::replaying::Halt;
+use crate::requests::{Filled, Region, Request};
+
+impl Core {
+    /// The call will wait for a request.
+    pub fn await_request(&self, call: &mut Call, handle: u64) {
+        if let Side::Recording(_) = self.side {
+            Field::Made(self.age(handle)).encode(&mut call.awaited);
+        }
+    }
+
+    /// A request goes in whose number the log must have.
+    pub fn request_in(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+        let made = self.age(handle);
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Made(made));
+                Ok(())
+            }
+            Side::Replaying(replaying, _) => {
+                replaying.output(call, name, "a request that goes in", |field| match field {
+                    Field::Made(_) => Some(()),
+                    _ => None,
+                })
+            }
+        }
+    }
+
+    /// How many calls ago a request was made; 0 where that is not known.
+    fn age(&self, handle: u64) -> u64 {
+        self.requests.of(handle).map_or(0, |request| self.number - request.made)
+    }
+
+    /// A piece of memory that the request which this call makes will fill.
+    pub fn region(&mut self, buffer: Buffer) {
+        match self.known.map(buffer.datatype) {
+            Some(map) => self.pending.push(Region { address: buffer.address, count: buffer.count, map }),
+            None => self.unknown_type = true,
+        }
+    }
+
+    /// What the persistent request which this call makes will send.
+    pub fn source(&mut self, buffer: Buffer) {
+        match self.known.map(buffer.datatype) {
+            Some(map) => {
+                self.source = Some(Region { address: buffer.address, count: buffer.count, map });
+            }
+            None => self.unknown_type = true,
+        }
+    }
+
+    /// A request that this call makes: its handle here, `None` for the null request.
+    pub fn request(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        handle: Option<u64>,
+        persistent: bool,
+        whole: bool,
+    ) -> Result<Option<u64>, Halt> {
+        let (regions, source) = (std::mem::take(&mut self.pending), self.source.take());
+        let mut request = Request {
+            made: self.number,
+            regions,
+            source,
+            persistent,
+            whole,
+            active: !persistent,
+            ..Request::default()
+        };
+        match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Request(handle.is_none()));
+                if let Some(envelopes) = &mut self.envelopes {
+                    if persistent {
+                        request.envelope = envelopes.envelope_first();
+                    } else if request.regions.is_empty() {
+                        request.sent = envelopes.last_sent();
+                    } else if !whole {
+                        let (post, posted) = envelopes.posted();
+                        request.post = post;
+                        if let Some(posted) = posted {
+                            call.put(&posted);
+                        }
+                    }
+                }
+                if let Some(handle) = handle {
+                    self.requests.post(handle, request);
+                }
+                Ok(handle)
+            }
+            Side::Replaying(replaying, slots) => {
+                let null = replaying.output(call, name, "a request", |field| match field {
+                    Field::Request(null) => Some(null),
+                    _ => None,
+                })?;
+                if null {
+                    return Ok(None);
+                }
+                let (handle, fortran) = slots.make();
+                self.known.objects.set_fortran(ObjectKind::Request, fortran, handle);
+                self.requests.post(handle, request);
+                Ok(Some(handle))
+            }
+        }
+    }
+
+    /// A persistent request is started: what it sends goes in.
+    ///
+    /// # Safety
+    /// The buffer of the request must be readable.
+    pub unsafe fn start(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+        self.request_in(call, name, handle)?;
+        let Some(request) = self.requests.start(handle) else {
+            return Ok(());
+        };
+        let (source, envelope) = (request.source.clone(), request.envelope);
+        match (&mut self.envelopes, source) {
+            (None, None) => {}
+            // SAFETY: the caller's promise.
+            (None, Some(source)) => unsafe { self.data_of(call, name, &source)? },
+            (Some(envelopes), None) => {
+                let (post, posted) = envelopes.started(envelope);
+                request.post = post;
+                call.put(&posted);
+            }
+            (Some(envelopes), Some(source)) => {
+                call.put(&Field::To(envelope));
+                envelopes.send_again(source.clone(), handle);
+                // SAFETY: the caller's promise.
+                unsafe { self.data_of(call, name, &source)? };
+            }
+        }
+        Ok(())
+    }
+
+    /// A request is freed by the program.
+    pub fn forget(&mut self, handle: u64) {
+        if let Side::Replaying(_, slots) = &mut self.side
+            && self.requests.of(handle).is_some()
+        {
+            slots.give_back(handle);
+        }
+        self.requests.forget(handle);
+    }
+
+    /// The request at place `index` of the call's array is done, with a message of `bytes` (all of a collective's regions are
+    /// filled). `null` says whether its handle is null now; so does what is returned.
+    ///
+    /// # Safety
+    /// As for [`Core::received`], for the regions of the request.
+    pub unsafe fn done(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        index: u64,
+        handle: u64,
+        null: bool,
+        bytes: u64,
+    ) -> Result<bool, Halt> {
+        let made = self.age(handle);
+        let null = match &mut self.side {
+            Side::Recording(_) => {
+                call.put(&Field::Done(index, null, made));
+                null
+            }
+            Side::Replaying(replaying, slots) => {
+                let null = replaying.output(call, name, "a request that is done", |field| match field {
+                    Field::Done(place, null, _) if place == index => Some(null),
+                    _ => None,
+                })?;
+                if null && self.requests.of(handle).is_some() {
+                    slots.give_back(handle);
+                }
+                null
+            }
+        };
+        let Filled { regions, whole, post, sent } = self.requests.done(handle, null);
+        let limit = if whole { u64::MAX } else { bytes };
+        if let Some(envelopes) = &mut self.envelopes
+            && !whole
+        {
+            match &regions[..] {
+                [] => envelopes.send_done(sent).into_iter().for_each(|field| call.put(&field)),
+                [region] if envelopes.came() => {
+                    // SAFETY: the caller's promise.
+                    unsafe { promise(call, post, region, limit) };
+                    return Ok(null);
+                }
+                _ => call.put(&Field::Withdrawn(post.number)),
+            }
+        }
+        for region in regions {
+            // SAFETY: the caller's promise.
+            unsafe { fill(&mut self.side, call, name, &region, limit)? };
+        }
+        Ok(null)
+    }
+}
