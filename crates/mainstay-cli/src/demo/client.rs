@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const THREAD: u32 = 1;
 
 /// How long a client tries one request before it gives up and reports.
-const CALL_DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const CALL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long one attempt may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -205,7 +205,21 @@ pub(crate) fn plain_agent() -> ureq::Agent {
 /// # Errors
 /// When there is none within the deadline.
 pub(crate) fn ask_plainly(agent: &ureq::Agent, url: &str, key: &str, body: &[u8]) -> anyhow::Result<Said> {
-    let deadline = Instant::now() + CALL_DEADLINE;
+    ask_within(CALL_DEADLINE, agent, url, key, body)
+}
+
+/// The same within `patience`; one attempt is always made.
+///
+/// # Errors
+/// When there is none within it.
+pub(crate) fn ask_within(
+    patience: Duration,
+    agent: &ureq::Agent,
+    url: &str,
+    key: &str,
+    body: &[u8],
+) -> anyhow::Result<Said> {
+    let deadline = Instant::now() + patience;
     let mut pause = Duration::from_millis(1);
     loop {
         let sent = agent

@@ -15,7 +15,7 @@ use super::top::{self, Ending};
 use super::{NODES, Role};
 use crate::asking::agent;
 use crate::demo::board::Board;
-use crate::demo::client::Entry;
+use crate::demo::client::{CALL_DEADLINE, Entry, ask_within, plain_agent};
 use crate::demo::draw::Draw;
 use crate::demo::lines;
 use crate::demo::plan::Moment;
@@ -31,9 +31,6 @@ use std::time::{Duration, Instant};
 
 /// The purpose of what is drawn here.
 const PURPOSE: u64 = u64::MAX - 2;
-
-/// How long one answer may take: who has lost a request executes it again.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What was said, and what was lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,7 +116,7 @@ pub(crate) fn run(
     let (kills, ending) = top::watch(folder, settings, Some(last), &board, &mut processes, interrupted)?;
     let took = began.elapsed();
     let name = |node: usize| Role::Node(node).to_string();
-    let agent = agent(ANSWER_WAIT_MAX);
+    let agent = agent(CALL_DEADLINE);
     let (mut losses, mut rolled_back) = (Vec::new(), Vec::new());
     for node in 0..NODES {
         let said = agent.get(format!("{}/losses", settings.url(node))).call();
@@ -179,7 +176,9 @@ fn ask_again(
     not_ready: &BTreeSet<usize>,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let agent = agent(ANSWER_WAIT_MAX);
+    let agent = plain_agent();
+    // Who has lost a request executes it again. Where nothing goes on it may have to wait for a node that never comes.
+    let patience = if report.went_on { CALL_DEADLINE } else { Duration::ZERO };
     for client in 0..CLIENTS {
         let entries: Vec<Entry> = lines::read(&folder.client(client))?;
         let answers = entries.into_iter().rev().filter_map(|entry| match entry {
@@ -192,13 +191,9 @@ fn ask_again(
                 continue;
             }
             report.answers_repeated += 1;
-            let again = agent
-                .post(format!("{}/call", settings.url(node)))
-                .header("Idempotency-Key", key(settings.seed, client, number))
-                .content_type("application/json")
-                .send(serde_json::to_vec(&request)?)
-                .and_then(|mut response| response.body_mut().read_to_string());
-            if again.is_ok_and(|again| again == first) {
+            let (url, key) = (format!("{}/call", settings.url(node)), key(settings.seed, client, number));
+            let again = ask_within(patience, &agent, &url, &key, &serde_json::to_vec(&request)?);
+            if again.is_ok_and(|again| again.status == 200 && again.body == first.as_bytes()) {
                 continue;
             }
             let receipt: Receipt = serde_json::from_str(&first).context("an answer is a receipt")?;

@@ -12,7 +12,7 @@ use super::run::{KillRecord, RollbackRecord, RunFolder, Settings};
 use super::{NODES, Topology};
 use crate::demo::Demo;
 use crate::demo::board::{Board, Slot};
-use crate::demo::client::{ask_plainly, plain_agent};
+use crate::demo::client::{CALL_DEADLINE, ask_plainly, plain_agent};
 use crate::demo::lines::{self, Lines};
 use crate::demo::progress::Progress;
 use crate::demo::requests::{CLIENTS, share};
@@ -33,8 +33,8 @@ const REQUESTS_DEFAULT: u64 = 8_000;
 /// Kills unless the user says otherwise.
 const KILLS_DEFAULT: u64 = 40;
 
-/// Nodes that refuse each other are told from slow ones by this time without an answer.
-const STALLED_AFTER: Duration = Duration::from_secs(5);
+/// Nodes that refuse each other are told from slow ones, on a machine that has other work, by this time without an answer.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
 
 /// Requests that are repeated when all is over, at most.
 const REPEATED_MAX: u64 = 200;
@@ -270,8 +270,8 @@ fn repeat(settings: &Settings) -> anyhow::Result<Vec<Repeated>> {
 
 /// The last state of a node.
 pub(super) fn view(settings: &Settings, node: usize) -> anyhow::Result<Chains> {
-    const WAIT_MAX: Duration = Duration::from_secs(10);
-    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(WAIT_MAX)).build().new_agent();
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().timeout_global(Some(CALL_DEADLINE)).build().new_agent();
     let mut response = agent
         .post(format!("{}/query", settings.url(node)))
         .send("null")
