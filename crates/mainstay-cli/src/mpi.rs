@@ -60,7 +60,8 @@ pub(crate) struct Record {
     /// Compiler wrapper of the MPI, where it is not the one that belongs to the launcher.
     #[arg(long, value_name = "MPICC")]
     mpicc: Option<String>,
-    /// Pages of each rank that may be filled or on their way to the disk; with one the program waits for each.
+    /// Pages of each rank that may be filled or on their way to the disk; with one the program waits for each, with 0 nothing is
+    /// ever written: the cost of buffering alone.
     #[arg(long, value_name = "N", default_value_t = PAGES_DEFAULT)]
     pages: u32,
     /// Length of a page in bytes, a power of two.
@@ -73,6 +74,10 @@ pub(crate) struct Record {
     /// to bring together; or none, for the order alone, which cannot be replayed.
     #[arg(long, default_value_t)]
     payload: Payload,
+    /// Fill memory that the program gets from glibc's allocator, so that what it sends without ever having written it is the same at
+    /// replay. Costs the program time.
+    #[arg(long)]
+    fill_memory: bool,
     /// The launcher with its arguments and the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -90,6 +95,9 @@ pub(crate) struct Replay {
     /// In gdb, with the commands mpi-next and mpi-continue; `run` begins.
     #[arg(long)]
     gdb: bool,
+    /// Run the program under this command, for instance "valgrind --track-origins=yes"; words are told apart by spaces.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "gdb")]
+    under: Option<String>,
     /// Stop at the call of this number, counted from 1.
     #[arg(long, value_name = "CALL")]
     until: Option<u64>,
@@ -131,10 +139,10 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
 fn run_record(options: Record) -> anyhow::Result<Verdict> {
     let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(options.page_bytes as usize))
         && options.page_bytes.is_power_of_two()
-        && (1..=PAGES_MAX).contains(&(options.pages as usize));
+        && (0..=PAGES_MAX).contains(&(options.pages as usize));
     if !fits {
         let explanation = format!(
-            "a page has {PAGE_BYTES_MIN} to {PAGE_BYTES_MAX} bytes, a power of two, and there are 1 to {PAGES_MAX} of them"
+            "a page has {PAGE_BYTES_MIN} to {PAGE_BYTES_MAX} bytes, a power of two, and there are 0 to {PAGES_MAX} of them"
         );
         return Err(UsageError { explanation }.into());
     }
@@ -148,6 +156,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         page_bytes: options.page_bytes,
         payload: options.payload,
         timed: !options.no_times,
+        fill_memory: options.fill_memory,
     })?;
     let ranks = recorded.run.ranks.len();
     anyhow::ensure!(
@@ -156,7 +165,11 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         recorded.family
     );
     eprintln!("mainstay: {ranks} ranks recorded in {}", dir.display());
-    for rank in &recorded.run.ranks {
+    let written = options.pages > 0;
+    if !written {
+        eprintln!("mainstay: buffering only: the logs were not written and cannot be replayed");
+    }
+    for rank in recorded.run.ranks.iter().filter(|_| written) {
         let stat = rank_stat(&recorded.run, *rank)?;
         if !(stat.ended && stat.unhandled.is_empty()) {
             eprintln!("mainstay: rank {rank}: {}", end_of(&stat));
@@ -186,6 +199,7 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
         folder: options.run,
         rank,
         debugger: options.gdb,
+        under: options.under.iter().flat_map(|words| words.split_whitespace()).map(str::to_owned).collect(),
         until: options.until,
         tolerate_send_diff: options.tolerate_send_diff,
         changed_program: options.changed_program,

@@ -153,10 +153,11 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
     }
     match settings::from_environment() {
         Settings::Off => MODE_OFF,
-        Settings::Record { directory, header, timed } => {
+        Settings::Record { directory, header, timed, writing, measure_copies } => {
             let name = format!("starting-{}", std::process::id());
             match Recording::create(&directory, &name, header, timed) {
                 Ok(mut recording) => {
+                    recording.set_writing(writing, measure_copies);
                     let start = settings::start_values();
                     recording.write_texts(Kind::Start, start.iter().map(String::as_str));
                     recording.write_texts(Kind::Names, state.names.iter().map(String::as_str));
@@ -507,6 +508,9 @@ pub extern "C" fn ms_finish() {
     match state.core.take() {
         Some(Core { side: Side::Recording(mut recording), .. }) => {
             let ended = recording.finish();
+            if let Some(folder) = std::env::var_os(settings::FIGURES) {
+                ended.figures.leave_in(folder.as_ref(), &recording.name());
+            }
             if let Some(errno) = ended.stopped {
                 eprintln!(
                     "mainstay mpi record: the log of this rank ends after {} calls: {}",

@@ -19,6 +19,7 @@ pub mod core;
 pub mod definition;
 pub mod envelopes;
 pub mod field;
+pub mod figures;
 pub mod format;
 pub mod interface;
 pub mod matching;

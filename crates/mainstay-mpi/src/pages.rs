@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -40,6 +40,29 @@ pub struct Figures {
     pub pages_awaited: u64,
     /// How long the program waited for a free page, all in all, in nanoseconds.
     pub stall_ns: u64,
+    /// How long the program copied and checksummed, waits left out, in nanoseconds; 0 unless [`Pages::measure_copies`].
+    pub copy_ns: u64,
+}
+
+/// What becomes of a page that is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writing {
+    /// It is written, as far as the page cache.
+    #[default]
+    PageCache,
+    /// It is written, and on the disk before its slot is used again.
+    Synced,
+    /// It is never written: the cost of buffering alone. Such a log cannot be replayed.
+    Never,
+}
+
+/// What the thread that writes pages has used, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterFigures {
+    /// In writing, waits for the disk included.
+    pub write_ns: u64,
+    /// Of processor time.
+    pub cpu_ns: u64,
 }
 
 /// The pages of one rank, open for appending.
@@ -55,8 +78,10 @@ pub struct Pages {
     last: Option<usize>,
     shared: Arc<Shared>,
     orders: Option<Sender<u64>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<WriterFigures>>,
     figures: Figures,
+    writing: Writing,
+    measures_copies: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +89,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     log: File,
+    synced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -110,7 +136,12 @@ impl Pages {
         let map = MmapRaw::map_raw(&ring).map_err(failed(ring_path))?;
         let map = Arc::new(map);
 
-        let shared = Arc::new(Shared { state: Mutex::new(State::default()), changed: Condvar::new(), log });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+            log,
+            synced: AtomicBool::new(false),
+        });
         let (orders, queue) = channel();
         let writer = std::thread::Builder::new()
             .name("mainstay-mpi".to_owned())
@@ -130,9 +161,22 @@ impl Pages {
             orders: Some(orders),
             writer: Some(writer),
             figures: Figures::default(),
+            writing: Writing::default(),
+            measures_copies: false,
         };
         pages.begin_page(1).expect("nothing was written yet, so nothing has failed");
         Ok(pages)
+    }
+
+    /// Says what becomes of full pages from now on.
+    pub fn set_writing(&mut self, writing: Writing) {
+        self.writing = writing;
+        self.shared.synced.store(writing == Writing::Synced, Ordering::Relaxed);
+    }
+
+    /// Measures from now on how long copying takes, at the price of two looks at a clock for each record.
+    pub fn measure_copies(&mut self) {
+        self.measures_copies = true;
     }
 
     /// Appends a record whose body is `parts` one after the other. It is in the log when this returns.
@@ -141,6 +185,17 @@ impl Pages {
     /// The system's number of the error that an earlier page's write failed with. Nothing more can be appended; what the
     /// ring holds stays.
     pub fn append(&mut self, head: Head, parts: &[&[u8]]) -> Result<(), i32> {
+        if !self.measures_copies {
+            return self.append_unmeasured(head, parts);
+        }
+        let (begun, stalled_ns) = (Instant::now(), self.figures.stall_ns);
+        let appended = self.append_unmeasured(head, parts);
+        let took_ns = elapsed_ns(begun);
+        self.figures.copy_ns += took_ns.saturating_sub(self.figures.stall_ns - stalled_ns);
+        appended
+    }
+
+    fn append_unmeasured(&mut self, head: Head, parts: &[&[u8]]) -> Result<(), i32> {
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         let mut source = Parts { parts, at: 0 };
         let mut continued = 0;
@@ -221,25 +276,31 @@ impl Pages {
         self.figures
     }
 
+    /// Bytes of log so far, those of pages that are never written included.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.header.log_offset(self.page) + self.offset as u64
+    }
+
     /// Writes what is in the ring and removes the ring. After a failure of a write the ring stays: it holds the end.
     ///
     /// # Errors
     /// The system's number of the error that a write failed with.
-    pub fn finish(mut self) -> Result<(), i32> {
+    pub fn finish(mut self) -> Result<WriterFigures, i32> {
         let (page, offset) = (self.page, self.offset);
         self.wait_written(page);
         let mut failed = self.state().failed;
-        if failed.is_none() {
+        if failed.is_none() && self.writing != Writing::Never {
             let at = self.header.log_offset(page);
             let bytes = &self.current()[..offset];
             let bytes = bytes.to_vec();
             failed = self.shared.log.write_all_at(&bytes, at).err().map(|error| errno_of(&error));
         }
-        self.stop_writer();
+        let used = self.stop_writer();
         match failed {
             None => {
                 let _ = std::fs::remove_file(&self.ring_path);
-                Ok(())
+                Ok(used)
             }
             Some(errno) => Err(errno),
         }
@@ -283,7 +344,9 @@ impl Pages {
             self.put(&pad, |_| {});
         }
         self.figures.pages_filled += 1;
-        if let Some(orders) = &self.orders {
+        if let Some(orders) = &self.orders
+            && self.writing != Writing::Never
+        {
             // The writer ends only after this end of the channel is dropped.
             orders.send(self.page).expect("the writer lives as long as the pages");
         }
@@ -309,6 +372,9 @@ impl Pages {
     }
 
     fn wait_written(&mut self, count: u64) {
+        if self.writing == Writing::Never {
+            return;
+        }
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.written >= count {
             return;
@@ -319,7 +385,7 @@ impl Pages {
         }
         drop(state);
         self.figures.pages_awaited += 1;
-        self.figures.stall_ns += u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.figures.stall_ns += elapsed_ns(begun);
     }
 
     fn current(&mut self) -> &mut [u8] {
@@ -343,11 +409,9 @@ impl Pages {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop_writer(&mut self) {
+    fn stop_writer(&mut self) -> WriterFigures {
         self.orders = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
+        self.writer.take().and_then(|writer| writer.join().ok()).unwrap_or_default()
     }
 }
 
@@ -359,7 +423,8 @@ impl Drop for Pages {
 
 /// Writes ordered pages until the other end of the channel is gone. After a failure it takes orders and writes nothing, so
 /// that nobody waits for it.
-fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Receiver<u64>) {
+fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Receiver<u64>) -> WriterFigures {
+    let mut figures = WriterFigures::default();
     for page in queue {
         let failed_before = shared.state.lock().unwrap_or_else(PoisonError::into_inner).failed;
         let mut failed = failed_before;
@@ -371,8 +436,13 @@ fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Recei
                     header.page_bytes as usize,
                 )
             };
-            failed =
-                shared.log.write_all_at(bytes, header.log_offset(page)).err().map(|error| errno_of(&error));
+            let begun = Instant::now();
+            let mut written = shared.log.write_all_at(bytes, header.log_offset(page));
+            if shared.synced.load(Ordering::Relaxed) {
+                written = written.and_then(|()| shared.log.sync_data());
+            }
+            figures.write_ns += elapsed_ns(begun);
+            failed = written.err().map(|error| errno_of(&error));
         }
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.failed = failed;
@@ -380,6 +450,20 @@ fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Recei
         drop(state);
         shared.changed.notify_all();
     }
+    figures.cpu_ns = thread_cpu_ns();
+    figures
+}
+
+/// Processor time that the calling thread has used, in nanoseconds.
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the buffer is of the right type. This clock always answers.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
+}
+
+fn elapsed_ns(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 struct Parts<'a> {

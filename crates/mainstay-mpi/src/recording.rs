@@ -4,12 +4,14 @@ use crate::call::Call;
 use crate::clock::{Counter, UNIT_SHIFT};
 use crate::definition::{self, Comm};
 use crate::field::{Field, ObjectKind};
+use crate::figures::Figures;
 use crate::format::{FileHeader, Kind};
-use crate::pages::{CreateError, Head, Pages};
+use crate::pages::{CreateError, Head, Pages, Writing};
 use crate::payload::Payload;
 use crate::typemap::Typemap;
 use crate::varint::put_unsigned;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The log that is being written.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ struct Times {
 const MOMENT_UNITS: u64 = 3 << 20;
 
 /// How a recording went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Calls in the log.
     pub calls: u64,
@@ -51,6 +53,8 @@ pub struct Ended {
     pub unhandled: u64,
     /// Why it ended early, if it did: the system's number of an error.
     pub stopped: Option<i32>,
+    /// What it cost.
+    pub figures: Figures,
 }
 
 impl Recording {
@@ -122,6 +126,16 @@ impl Recording {
                 pages.renamed(&ring_path);
             }
             self.ring_path = ring_path;
+        }
+    }
+
+    /// Says what becomes of full pages, and whether copying is measured.
+    pub fn set_writing(&mut self, writing: Writing, measure_copies: bool) {
+        if let Some(pages) = &mut self.pages {
+            pages.set_writing(writing);
+            if measure_copies {
+                pages.measure_copies();
+            }
         }
     }
 
@@ -217,11 +231,20 @@ impl Recording {
         self.stopped.is_some()
     }
 
+    /// The name of the rank's files, without their ending.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.log_path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Writes the end and all that is in the ring.
     pub fn finish(&mut self) -> Ended {
         self.write_moment();
+        let begun = Instant::now();
+        let mut of_rank = Figures { calls: self.calls, ..Figures::default() };
         if let Some(pages) = &self.pages {
             let figures = pages.figures();
+            of_rank.take_pages(figures, pages.log_bytes());
             let mut body = Vec::new();
             for figure in [figures.pages_filled, figures.pages_awaited, figures.stall_ns] {
                 put_unsigned(&mut body, figure);
@@ -232,11 +255,15 @@ impl Recording {
             if let Some(errno) = self.stopped {
                 pages.mark_stopped(errno, self.calls);
             }
-            if let Err(errno) = pages.finish() {
-                self.stopped.get_or_insert(errno);
+            match pages.finish() {
+                Ok(used) => of_rank.take_writer(used),
+                Err(errno) => {
+                    self.stopped.get_or_insert(errno);
+                }
             }
         }
-        Ended { calls: self.calls, unhandled: self.unhandled, stopped: self.stopped }
+        of_rank.drain_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ended { calls: self.calls, unhandled: self.unhandled, stopped: self.stopped, figures: of_rank }
     }
 
     fn count(&mut self, kind: Kind, function: u16, thread: u16, fields: &[u8]) {

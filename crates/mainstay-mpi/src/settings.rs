@@ -1,6 +1,7 @@
 //! What the shim is asked for, by variables of the environment that `mainstay mpi` sets.
 
 use crate::format::{FileHeader, LOG_MAGIC};
+use crate::pages::Writing;
 use crate::payload::Payload;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 pub const RECORD: &str = "MAINSTAY_MPI_RECORD";
 /// Number of the run, 32 hexadecimal digits.
 pub const RUN: &str = "MAINSTAY_MPI_RUN";
-/// Pages in the ring.
+/// Pages in the ring; 0 for one that is never written.
 pub const PAGES: &str = "MAINSTAY_MPI_PAGES";
 /// Bytes of a page.
 pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
@@ -17,6 +18,17 @@ pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
 pub const TIMES: &str = "MAINSTAY_MPI_TIMES";
 /// Which side logs the bytes of messages.
 pub const PAYLOAD: &str = "MAINSTAY_MPI_PAYLOAD";
+/// Set: a page is on the disk before its slot is used again.
+pub const SYNCED: &str = "MAINSTAY_MPI_SYNCED";
+/// Folder where each rank leaves its figures, see [`crate::figures`].
+pub const FIGURES: &str = "MAINSTAY_MPI_FIGURES";
+/// Set: copying is measured, see [`crate::pages::Pages::measure_copies`].
+pub const MEASURE_COPIES: &str = "MAINSTAY_MPI_MEASURE_COPIES";
+/// How glibc's allocator behaves.
+pub const ALLOCATOR: &str = "GLIBC_TUNABLES";
+/// Fills memory that is handed out, so that what a program sends without having written it is the same at replay. Without its
+/// cache of freed pieces, which are handed out with addresses in them.
+pub const FILLED_MEMORY: &str = "glibc.malloc.perturb=85:glibc.malloc.tcache_count=0";
 /// The log that is replayed.
 pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
 /// Where the replay says how it went.
@@ -46,6 +58,10 @@ pub enum Settings {
         header: FileHeader,
         /// Whether calls are timed.
         timed: bool,
+        /// What becomes of full pages.
+        writing: Writing,
+        /// Whether copying is measured.
+        measure_copies: bool,
     },
     /// Replay.
     Replay {
@@ -81,9 +97,15 @@ pub fn from_environment() -> Settings {
         return Settings::Off;
     };
     let number = |name, otherwise| text(name).and_then(|value| value.parse().ok()).unwrap_or(otherwise);
+    let pages = number(PAGES, PAGES_DEFAULT);
+    let writing = match pages {
+        0 => Writing::Never,
+        _ if std::env::var_os(SYNCED).is_some() => Writing::Synced,
+        _ => Writing::PageCache,
+    };
     let header = FileHeader {
         run: run.to_be_bytes(),
-        pages: number(PAGES, PAGES_DEFAULT),
+        pages: pages.max(1),
         page_bytes: number(PAGE_BYTES, PAGE_BYTES_DEFAULT),
         payload: text(PAYLOAD).and_then(|payload| payload.parse().ok()).unwrap_or_default(),
     };
@@ -95,7 +117,8 @@ pub fn from_environment() -> Settings {
     };
     // An order has no times.
     let timed = header.payload != Payload::None && text(TIMES).as_deref() != Some("0");
-    Settings::Record { directory: directory.into(), header, timed }
+    let measure_copies = std::env::var_os(MEASURE_COPIES).is_some();
+    Settings::Record { directory: directory.into(), header, timed, writing, measure_copies }
 }
 
 /// Whether a debugger looks on.
@@ -166,6 +189,6 @@ pub fn program_hash(bytes: &[u8]) -> String {
 
 /// Variables that a program's behaviour commonly hangs on, and that hold no secrets.
 fn is_kept(name: &str) -> bool {
-    const NAMES: [&str; 6] = ["HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER"];
+    const NAMES: [&str; 7] = [ALLOCATOR, "HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER"];
     NAMES.contains(&name) || ["LC_", "OMP_", "PYTHON"].iter().any(|begin| name.starts_with(begin))
 }

@@ -58,13 +58,14 @@ struct Scene {
     folder: TempDir,
     program: Vec<String>,
     payload: Payload,
+    fill_memory: bool,
 }
 
 impl Scene {
     fn new(mpi: Mpi, program: &[&str]) -> Self {
         let program = program.iter().map(|&word| word.to_owned()).collect();
         let payload = Payload::default();
-        Self { mpi, folder: tempfile::tempdir().expect("a folder"), program, payload }
+        Self { mpi, folder: tempfile::tempdir().expect("a folder"), program, payload, fill_memory: false }
     }
 
     /// Compiles the kernels with a compiler of this MPI.
@@ -112,6 +113,7 @@ impl Scene {
             page_bytes,
             timed: true,
             payload: self.payload,
+            fill_memory: self.fill_memory,
         })
         .expect("a recording")
     }
@@ -259,6 +261,44 @@ fn a_send_that_differs_is_reported_with_its_call_or_counted() {
         std::fs::remove_file(scene.path("other")).expect("the file");
         let replayed = scene.replay_with(2, &until);
         assert_eq!((replayed.left.word.as_str(), replayed.left.calls), ("until", 4));
+    }
+}
+
+#[test]
+fn memory_that_was_never_written_is_the_same_at_replay_when_it_is_filled() {
+    for mpi in installed("memory that was never written") {
+        let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["unwritten"]);
+        assert!(scene.record().status.success());
+        let replayed = scene.replay(1);
+        assert_eq!(replayed.left.word, "diverged", "{}", replayed.line());
+        scene.fill_memory = true;
+        let recorded = scene.record_into(&scene.path("filled"), PAGES_DEFAULT, PAGE_BYTES_DEFAULT);
+        assert!(recorded.status.success());
+        for rank in 0..RANKS {
+            let options = replay::Options { folder: scene.path("filled"), ..replay::Options::default() };
+            let replayed = scene.replay_with(rank, &options);
+            assert_eq!(replayed.left.word, "complete", "rank {rank}: {}", replayed.line());
+        }
+    }
+}
+
+#[test]
+fn with_no_pages_nothing_is_written_and_a_replay_says_that_nothing_is_there() {
+    for mpi in installed("buffering only") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["halo:400"]);
+        let run = scene.path("unwritten");
+        let recorded = scene.record_into(&run, 0, 64 << 10);
+        assert!(recorded.status.success());
+        for rank in 0..RANKS {
+            assert_eq!(std::fs::metadata(recorded.run.log(rank)).expect("a log").len(), 4096, "its header");
+        }
+        let scratch = tempfile::tempdir().expect("a folder");
+        let options = replay::Options {
+            folder: run.clone(),
+            scratch: scratch.path().to_owned(),
+            ..replay::Options::default()
+        };
+        assert!(matches!(replay::replay(&options), Err(replay::ReplayError::Cut { rank: 0 })));
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Options {
     pub compiler: Option<String>,
     /// Where compiled shims are kept.
     pub cache: PathBuf,
-    /// Pages in the ring of each rank.
+    /// Pages in the ring of each rank; 0 for one that is never written.
     pub pages: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
@@ -27,6 +27,8 @@ pub struct Options {
     pub timed: bool,
     /// Which side logs the bytes of messages.
     pub payload: Payload,
+    /// Whether memory from glibc's allocator is filled, see [`settings::FILLED_MEMORY`].
+    pub fill_memory: bool,
 }
 
 /// What came of it.
@@ -87,47 +89,81 @@ pub enum RecordError {
     },
 }
 
+/// What makes the ranks of a launcher record.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The MPI.
+    pub family: Family,
+    of_launcher: Option<Family>,
+    /// The shim that is loaded.
+    pub shim: PathBuf,
+    /// Libraries that are loaded before the shim.
+    pub before_shim: Vec<PathBuf>,
+}
+
+/// Finds out which MPI a command is of, and makes the shim for it.
+///
+/// # Errors
+/// [`RecordError`]; nothing was started and no folder made.
+pub fn prepare(options: &Options) -> Result<Prepared, RecordError> {
+    let (family, of_launcher) = family(&options.command)?;
+    let shim = toolchain::shim(family, &options.command[0], options.compiler.as_deref(), &options.cache)?;
+    Ok(Prepared { family, of_launcher, shim, before_shim: Vec::new() })
+}
+
 /// Records a run.
 ///
 /// # Errors
 /// [`RecordError`]; the folder may have been made.
 pub fn record(options: &Options) -> Result<Recorded, RecordError> {
-    let (family, of_launcher) = family(&options.command)?;
+    let mut prepared = prepare(options)?;
     let launcher = &options.command[0];
-    let shim = toolchain::shim(family, launcher, options.compiler.as_deref(), &options.cache)?;
     let folder = make_folder(&options.folder)
         .map_err(|source| RecordError::Folder { folder: options.folder.clone(), source })?;
     let kept = folder.join(SHIM);
-    std::fs::copy(&shim, &kept)
+    std::fs::copy(&prepared.shim, &kept)
         .map_err(|source| RecordError::Folder { folder: options.folder.clone(), source })?;
-
-    let preload = match std::env::var("LD_PRELOAD") {
-        Ok(others) if !others.is_empty() => format!("{}:{others}", kept.display()),
-        _ => kept.display().to_string(),
-    };
-    let variables = [
-        ("LD_PRELOAD", preload),
-        (settings::RECORD, folder.display().to_string()),
-        (settings::RUN, run_number()),
-        (settings::PAGES, options.pages.to_string()),
-        (settings::PAGE_BYTES, options.page_bytes.to_string()),
-        (settings::TIMES, u8::from(options.timed).to_string()),
-        (settings::PAYLOAD, options.payload.to_string()),
-    ];
-    let mut command = Command::new(launcher);
-    for (name, value) in &variables {
-        // A launcher hands them to its ranks, on every node; without one the program is the rank.
-        match of_launcher {
-            Some(Family::OpenMpi) => command.arg("-x").arg(format!("{name}={value}")),
-            Some(Family::Mpich) => command.args(["-genv", name, value]),
-            None => command.env(name, value),
-        };
-    }
-    command.args(&options.command[1..]);
-    let status =
-        command.status().map_err(|source| RecordError::Start { launcher: launcher.clone(), source })?;
+    prepared.shim = kept;
+    let status = prepared
+        .command(options, &folder)
+        .status()
+        .map_err(|source| RecordError::Start { launcher: launcher.clone(), source })?;
     let run = Run::open(&folder).map_err(|source| RecordError::Folder { folder, source })?;
-    Ok(Recorded { status, run, family })
+    Ok(Recorded { status, run, family: prepared.family })
+}
+
+impl Prepared {
+    /// The launcher's command, so that its ranks leave their logs in `folder`.
+    #[must_use]
+    pub fn command(&self, options: &Options, folder: &Path) -> Command {
+        let others = std::env::var("LD_PRELOAD").ok().filter(|others| !others.is_empty());
+        let ours = self.before_shim.iter().chain([&self.shim]).map(|path| path.display().to_string());
+        let mut variables = vec![
+            ("LD_PRELOAD", ours.chain(others).collect::<Vec<_>>().join(":")),
+            (settings::RECORD, folder.display().to_string()),
+            (settings::RUN, run_number()),
+            (settings::PAGES, options.pages.to_string()),
+            (settings::PAGE_BYTES, options.page_bytes.to_string()),
+            (settings::TIMES, u8::from(options.timed).to_string()),
+            (settings::PAYLOAD, options.payload.to_string()),
+        ];
+        if options.fill_memory {
+            let others = std::env::var(settings::ALLOCATOR).ok().filter(|others| !others.is_empty());
+            let all: Vec<String> = others.into_iter().chain([settings::FILLED_MEMORY.to_owned()]).collect();
+            variables.push((settings::ALLOCATOR, all.join(":")));
+        }
+        let mut command = Command::new(&options.command[0]);
+        for (name, value) in &variables {
+            // A launcher hands them to its ranks, on every node; without one the program is the rank.
+            match self.of_launcher {
+                Some(Family::OpenMpi) => command.arg("-x").arg(format!("{name}={value}")),
+                Some(Family::Mpich) => command.args(["-genv", name, value]),
+                None => command.env(name, value),
+            };
+        }
+        command.args(&options.command[1..]);
+        command
+    }
 }
 
 /// The MPI of a command, and that of its launcher if it begins with one.

@@ -22,6 +22,8 @@ pub struct Options {
     pub rank: u32,
     /// In gdb.
     pub debugger: bool,
+    /// Words of a command that runs the program: `valgrind`, for instance. None: it runs by itself.
+    pub under: Vec<String>,
     /// Number of the call to stop at.
     pub until: Option<u64>,
     /// Sends with other data are counted and let pass.
@@ -211,20 +213,22 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         debugger(options, &start, bundle.as_ref(), &variables)
             .map_err(|source| ReplayError::Start { what: "gdb".to_owned(), source })?
     } else {
-        let mut command = match &bundle {
-            Some(bundle) => {
-                let (loader, arguments) = bundle.command(&start);
-                let mut command = Command::new(loader);
-                command.args(arguments);
-                command
-            }
-            None => {
-                let mut command = Command::new(&start.program);
-                command.arg0(start.arguments.first().map_or("", String::as_str));
+        let (program, words) = match &bundle {
+            Some(bundle) => bundle.command(&start),
+            None => (start.program.clone(), Vec::new()),
+        };
+        let mut command = match &options.under[..] {
+            [] => Command::new(program),
+            [tool, others @ ..] => {
+                let mut command = Command::new(tool);
+                command.args(others).arg(program);
                 command
             }
         };
-        command.args(start.arguments.iter().skip(1)).envs(variables);
+        if bundle.is_none() && options.under.is_empty() {
+            command.arg0(start.arguments.first().map_or("", String::as_str));
+        }
+        command.args(words).args(start.arguments.iter().skip(1)).envs(variables);
         command
     };
     let folder = options.working_folder.clone().unwrap_or_else(|| start.folder.clone());

@@ -192,7 +192,10 @@ fn run(command: &mut Command, compiler: &str) -> Result<Output, ToolchainError> 
 }
 
 /// The compiler wrapper that belongs to a launcher: of the same name with `mpicc`, else by its usual names.
-fn find_compiler(family: Family, launcher: &str) -> Result<String, ToolchainError> {
+///
+/// # Errors
+/// [`ToolchainError::NoCompiler`].
+pub fn find_compiler(family: Family, launcher: &str) -> Result<String, ToolchainError> {
     let mut tried = Vec::new();
     for name in ["mpirun", "mpiexec.hydra", "mpiexec", "orterun", "prterun"] {
         if let Some(at) = launcher.rfind(name) {

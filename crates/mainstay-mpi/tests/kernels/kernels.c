@@ -1,7 +1,7 @@
 // Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
 //
 //   kernels NAME[:N]…    each with its own or N rounds: ring halo workers pool server persistent derived split collectives probe
-//                        window crash killed differs
+//                        window crash killed differs unwritten
 //
 // Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
 #include <mpi.h>
@@ -513,6 +513,23 @@ static void differs(int rounds)
     printf("rank %d got %d\n", rank, got);
 }
 
+// What a rank sends was never written by it, but holds addresses of the allocator, which are others in each process.
+static void unwritten(int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        void *pieces[20];
+        for (int k = 0; k < 20; k++)
+            pieces[k] = malloc(64);
+        for (int k = 0; k < 20; k++)
+            free(pieces[k]);
+        char *sent = malloc(64), got[64];
+        MPI_Sendrecv(sent, 64, MPI_CHAR, (rank + 1) % size, 6, got, 64, MPI_CHAR, (rank + size - 1) % size, 6,
+            MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        free(sent);
+    }
+    printf("rank %d sent what was there\n", rank);
+}
+
 // One-sided: forwarded, and not replayed yet.
 static void window(int rounds)
 {
@@ -534,7 +551,7 @@ int main(int argc, char **argv)
         {"ring", ring, 50}, {"halo", halo, 40}, {"workers", workers, 200}, {"pool", pool, 150},
         {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
         {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
-        {"differs", differs, 3}, {"window", window, 2},
+        {"differs", differs, 3}, {"window", window, 2}, {"unwritten", unwritten, 5},
     };
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
