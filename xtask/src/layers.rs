@@ -50,7 +50,7 @@ pub const LAYERS: &[Layer] = &[
     // faces
     // Loaded into foreign programs: none of our crates below it, see docs/decisions/0013.
     plain(MPI, &[]),
-    plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT]),
+    plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, MPI]),
     plain(
         CLI,
         &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI],

@@ -8,6 +8,7 @@ pub mod journal;
 pub mod logging;
 pub mod logging_cost;
 pub mod machine;
+pub mod mpi;
 pub mod plot;
 pub mod report;
 pub mod scratch;

@@ -206,7 +206,8 @@ impl Panel {
                 }
             }
         }
-        for (bytes, place) in sizes {
+        // Without a payload there is nothing to tell apart.
+        for (bytes, place) in sizes.into_iter().filter(|(bytes, _)| *bytes > 0) {
             let at = (
                 i32::try_from(PANEL_WIDTH).expect("small") - 90,
                 28 + 13 * i32::try_from(place).expect("few"),

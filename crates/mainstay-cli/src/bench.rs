@@ -5,12 +5,14 @@ use anyhow::Context;
 use mainstay_bench::journal::journal;
 use mainstay_bench::logging::{self, logging};
 use mainstay_bench::logging_cost::{self, logging_cost};
+use mainstay_bench::mpi::{self, mpi};
 use mainstay_bench::plot::PlotError;
 use mainstay_bench::report::Report;
 use mainstay_bench::setting::Options;
 use mainstay_bench::step::step;
 use mainstay_bench::transport::transport;
 use mainstay_disk::disk::Backend;
+use mainstay_mpi::command::toolchain::cache_folder;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -53,6 +55,15 @@ Exit code 0: nothing is promised of these figures.")]
 
 Exit code 1 when a target is missed.")]
     Transport(Common),
+    /// What recording costs an MPI program: run times and stalls with buffering alone and 1 to 3 pages, beside the bare program.
+    #[command(after_help = "Examples:
+  mainstay bench mpi --quick --only kernels
+  mainstay bench mpi --only hpcc --json | jq .targets
+  mainstay bench mpi --only npb --npb-bin NPB/bin --plot run-times.svg
+
+HPCC and LAMMPS are measured where they are installed for the MPI. Without --quick 20 repeats of each arm: minutes for each
+program. Exit code 1 when a target is missed.")]
+    Mpi(MpiBench),
 }
 
 /// A node of `mainstay bench logging`.
@@ -104,6 +115,22 @@ pub(crate) struct Plotted {
     plot: Option<PathBuf>,
 }
 
+/// `mainstay bench mpi`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MpiBench {
+    #[command(flatten)]
+    plotted: Plotted,
+    /// The launcher, if not the first of the usual ones that is found.
+    #[arg(long, value_name = "MPIRUN")]
+    launcher: Option<String>,
+    /// Ranks of each program: as many as processors, at most 4, if nothing is said.
+    #[arg(long, value_name = "N")]
+    ranks: Option<u32>,
+    /// Folder with binaries of the NAS benchmarks, named like cg.A.x.
+    #[arg(long, value_name = "DIR")]
+    npb_bin: Option<PathBuf>,
+}
+
 /// `mainstay bench journal`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JournalBench {
@@ -140,6 +167,13 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
         Bench::LoggingCost(Plotted { common, plot }) => {
             let (json, plot) = (common.json, Plot::begin(plot, logging_cost::plot)?);
             let report = logging_cost(&common.options(), &program, &say).context(broke_off)?;
+            plot.draw(&report)?;
+            (report, json)
+        }
+        Bench::Mpi(MpiBench { plotted: Plotted { common, plot }, launcher, ranks, npb_bin }) => {
+            let (json, plot) = (common.json, Plot::begin(plot, mpi::plot)?);
+            let given = mpi::Given { launcher, ranks, npb: npb_bin, cache: cache_folder() };
+            let report = mpi(&common.options(), &given, &say).context(broke_off)?;
             plot.draw(&report)?;
             (report, json)
         }
