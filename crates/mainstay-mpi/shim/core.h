@@ -22,6 +22,7 @@ void ms_in_handle(int kind, uint64_t handle);
 void ms_in_data(const void *address, int64_t count, uint64_t datatype);
 void ms_in_sent(const void *address, int64_t count, uint64_t datatype, int overwritten);
 void ms_in_bytes(const void *address, uint64_t length);
+void ms_leave(void);
 int64_t ms_result(int64_t value);
 void ms_out(void *address, uint64_t length);
 uint64_t ms_out_handle(int kind, uint64_t handle);

@@ -297,9 +297,9 @@ static void forget(struct waited *waited)
     free(waited->made);
 }
 
-#define REAL(call) do { if (live()) { depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
+#define REAL(call) do { if (live()) { ms_leave(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
 // Of a call that may wait for other ranks.
-#define WAIT(call) do { if (live()) { ms_wait(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
+#define WAIT(call) do { if (live()) { ms_wait(); ms_leave(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
 #define OUT(pointer) ms_out(pointer, sizeof *(pointer))
 
 static void await(int count, const MPI_Request requests[])
@@ -610,6 +610,24 @@ EXPORTED int MPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype *
     ms_in_handle(DATATYPE, HANDLE(oldtype));
     ms_piece(HANDLE(oldtype), (uint64_t)count, 0);
     NEW_TYPE(real_Type_contiguous(count, oldtype, newtype));
+}
+
+// Gives out a predefined type, of which our list may not have all: of so many bytes, without holes.
+EXPORTED int MPI_Type_match_size(int typeclass, int size, MPI_Datatype *newtype)
+{
+    if (forwarded())
+        return real_Type_match_size(typeclass, size, newtype);
+    open_call(FN_Type_match_size);
+    ms_in(NUMBER, typeclass);
+    ms_in(NUMBER, size);
+    int result = MPI_SUCCESS;
+    REAL(real_Type_match_size(typeclass, size, newtype));
+    if (result == MPI_SUCCESS)
+        *newtype = (MPI_Datatype)(intptr_t)ms_out_handle(DATATYPE, HANDLE(*newtype));
+    close_call();
+    if (result == MPI_SUCCESS && ms_extent(HANDLE(*newtype)) == 0)
+        made_type(result, newtype, size);
+    return result;
 }
 
 EXPORTED int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype)
@@ -1205,7 +1223,7 @@ EXPORTED int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
     open_call(FN_Comm_dup);
     ms_in_handle(COMM, HANDLE(comm));
     int result = MPI_SUCCESS;
-    if (live()) { depth++; result = real_Comm_dup(comm, newcomm); depth--; }
+    if (live()) { ms_leave(); depth++; result = real_Comm_dup(comm, newcomm); depth--; }
     return duplicated(FN_Comm_dup, comm, newcomm, result);
 }
 
@@ -1216,7 +1234,7 @@ EXPORTED int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newc
     open_call(FN_Comm_dup_with_info);
     ms_in_handle(COMM, HANDLE(comm));
     int result = MPI_SUCCESS;
-    if (live()) { depth++; result = real_Comm_dup_with_info(comm, info, newcomm); depth--; }
+    if (live()) { ms_leave(); depth++; result = real_Comm_dup_with_info(comm, info, newcomm); depth--; }
     return duplicated(FN_Comm_dup_with_info, comm, newcomm, result);
 }
 

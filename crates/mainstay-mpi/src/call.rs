@@ -87,6 +87,12 @@ impl Call {
         }
     }
 
+    /// Whether there is data that is still in the program's memory.
+    #[must_use]
+    pub fn has_foreign(&self) -> bool {
+        !self.foreign.is_empty()
+    }
+
     /// The small fields alone: all there is of a call without long data.
     #[must_use]
     pub fn fields(&self) -> &[u8] {

@@ -12,7 +12,7 @@ use crate::recording::Recording;
 use crate::replaying::{Definitions, Halt, Replaying};
 use crate::requests::{Region, Requests};
 use crate::typemap::Typemap;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// What a core does with calls.
@@ -29,8 +29,8 @@ pub enum Side {
 pub struct Known {
     /// Handles and their numbers.
     pub objects: Objects,
-    types: HashMap<u64, Arc<Typemap>>,
-    comms: HashMap<u64, Comm>,
+    types: FxHashMap<u64, Arc<Typemap>>,
+    comms: FxHashMap<u64, Comm>,
 }
 
 impl Definitions for Known {

@@ -1,8 +1,10 @@
 //! What the shim calls: the core behind functions of C. Declared for C in `shim/core.h`.
 //!
-//! One core to a process, one call at a time to a thread. The lock is taken for each step and never across the real call.
+//! One core to a process, one call at a time to a thread. The lock is kept from the beginning of a call to the real call, and
+//! from that one's return to the end, never across it.
 
 pub mod definitions;
+mod lock;
 
 use crate::call::Call;
 use crate::core::{Buffer, Core, Known, Side};
@@ -15,13 +17,13 @@ use crate::replaying::{Halt, Replaying};
 use crate::settings::{self, Settings};
 use crate::typemap::Typemap;
 use crate::verdict::Verdict;
+use lock::{Guard, Locked};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
-pub const INTERFACE: c_int = 2;
+pub const INTERFACE: c_int = 3;
 
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
@@ -33,7 +35,7 @@ const MODE_REPLAY: c_int = 2;
 /// Exit code of a program whose replay goes no further.
 pub const HALTED: c_int = 86;
 
-static STATE: Mutex<State> = Mutex::new(State::new());
+static STATE: Locked<State> = Locked::new(State::new());
 static THREADS: AtomicU16 = AtomicU16::new(0);
 
 thread_local! {
@@ -94,8 +96,8 @@ impl State {
     }
 }
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+fn state() -> Guard<State> {
+    STATE.lock()
 }
 
 /// One step of the thread's current call. Nothing where there is no core.
@@ -229,6 +231,7 @@ pub extern "C" fn ms_open(function: c_int) {
     });
     let function = u16::try_from(function).expect("functions are few");
     CALL.with_borrow_mut(|call| call.begin(function, thread));
+    state().keep();
     step((), |core, call, name| core.open(call, name));
     let mut state = state();
     let State { core: Some(Core { side: Side::Replaying(replaying, _), .. }), .. } = &*state else {
@@ -308,9 +311,16 @@ pub unsafe extern "C" fn ms_in_bytes(address: *const c_void, length: u64) {
     step((), |core, call, name| core.bytes(call, name, bytes));
 }
 
+/// The real call begins: other threads may do theirs.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_leave() {
+    STATE.release();
+}
+
 /// What the call returns; at replay, what it returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_result(value: i64) -> i64 {
+    state().keep();
     step(value, |core, call, name| core.result(call, name, value))
 }
 
@@ -467,7 +477,7 @@ pub extern "C" fn ms_miss() {
 /// As for [`Core::close`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_close() -> c_int {
-    step(MODE_OFF, |core, call, _| {
+    let mode = step(MODE_OFF, |core, call, _| {
         // SAFETY: the caller's promise.
         unsafe { core.close(call) };
         Ok(match &core.side {
@@ -475,7 +485,9 @@ pub unsafe extern "C" fn ms_close() -> c_int {
             Side::Recording(_) => MODE_RECORD,
             Side::Replaying(..) => MODE_REPLAY,
         })
-    })
+    });
+    STATE.release();
+    mode
 }
 
 /// A call that is forwarded and not recorded.
@@ -543,7 +555,7 @@ pub extern "C" fn ms_finish() {
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_forget_all() {
     // The lock may be held by a thread that the child does not have; then the core is left alone.
-    if let Ok(mut state) = STATE.try_lock() {
+    if let Some(mut state) = STATE.try_lock() {
         std::mem::forget(state.core.take());
     }
 }

@@ -4,7 +4,7 @@
 //! shared and freed objects need no care, and what a number means follows from the order of the log.
 
 use crate::field::ObjectKind;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Numbers of objects that the program made begin here; below are the predefined ones.
 pub const FIRST_MADE: u64 = 1 << 16;
@@ -23,10 +23,10 @@ pub enum HandleStyle {
 /// Handles and their numbers.
 #[derive(Debug, Default)]
 pub struct Objects {
-    numbers: HashMap<(ObjectKind, u64), u64>,
-    handles: HashMap<(ObjectKind, u64), u64>,
-    fortran: HashMap<(ObjectKind, i32), u64>,
-    fortran_of: HashMap<(ObjectKind, u64), i32>,
+    numbers: FxHashMap<(ObjectKind, u64), u64>,
+    handles: FxHashMap<(ObjectKind, u64), u64>,
+    fortran: FxHashMap<(ObjectKind, i32), u64>,
+    fortran_of: FxHashMap<(ObjectKind, u64), i32>,
     made: u64,
 }
 

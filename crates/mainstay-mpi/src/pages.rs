@@ -74,6 +74,8 @@ pub struct Pages {
     /// Number of the page that is being filled, and how far, in bytes.
     page: u64,
     offset: usize,
+    /// Of that page's checksums.
+    seed: u32,
     /// Where the last record begins, if it is in this page and may still count up: see [`Pages::count_up`].
     last: Option<usize>,
     shared: Arc<Shared>,
@@ -156,6 +158,7 @@ impl Pages {
             map,
             page: 0,
             offset: 0,
+            seed: 0,
             last: None,
             shared,
             orders: Some(orders),
@@ -225,7 +228,7 @@ impl Pages {
         let Some(at) = self.last else {
             return false;
         };
-        let (seed, span) = (self.header.seed(self.page), self.offset - at);
+        let (seed, span) = (self.seed, self.offset - at);
         let record = &mut self.current()[at..at + span];
         let count = record[RECORD_HEADER_BYTES..][..8].try_into().expect("a run begins with its number");
         let count = u64::from_le_bytes(count) + 1;
@@ -318,7 +321,7 @@ impl Pages {
     }
 
     fn put(&mut self, header: &RecordHeader, copy_to: impl FnOnce(&mut [u8])) {
-        let seed = self.header.seed(self.page);
+        let seed = self.seed;
         let (at, body) = (self.offset, header.body_bytes as usize);
         let record = &mut self.current()[at..at + header.span()];
         let mut head = header.encode();
@@ -365,6 +368,7 @@ impl Pages {
         }
         let seed = self.header.seed(self.page);
         let page = self.page;
+        self.seed = seed;
         self.offset = PAGE_HEADER_BYTES;
         self.last = None;
         format::encode_page_header(self.current(), seed, page, call);

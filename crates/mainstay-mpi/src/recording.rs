@@ -28,6 +28,8 @@ pub struct Recording {
     stopped: Option<i32>,
     unhandled: u64,
     times: Option<Times>,
+    /// Room for the field that says when a call was, used again for each.
+    time_field: Vec<u8>,
 }
 
 /// How calls are timed.
@@ -81,6 +83,7 @@ impl Recording {
             stopped: None,
             unhandled: 0,
             times: None,
+            time_field: Vec::new(),
         };
         if timed {
             let counter = Counter::best();
@@ -160,7 +163,8 @@ impl Recording {
 
     /// The field that says when the call began and how long it took.
     fn time(&mut self) -> Vec<u8> {
-        let mut field = Vec::new();
+        let mut field = std::mem::take(&mut self.time_field);
+        field.clear();
         if let Some(times) = &mut self.times {
             let now = times.counter.ticks() >> UNIT_SHIFT;
             let idle = times.begun.saturating_sub(times.ended);
@@ -179,11 +183,16 @@ impl Recording {
             self.count(Kind::Misses, call.function, call.thread, call.fields());
             return;
         }
-        // SAFETY: the caller's promise.
-        let mut parts = unsafe { call.parts() };
         let time = self.time();
-        parts.push(&time);
-        self.append(Kind::Call, call.function, call.thread, &parts);
+        if call.has_foreign() {
+            // SAFETY: the caller's promise.
+            let mut parts = unsafe { call.parts() };
+            parts.push(&time);
+            self.append(Kind::Call, call.function, call.thread, &parts);
+        } else {
+            self.append(Kind::Call, call.function, call.thread, &[call.fields(), &time]);
+        }
+        self.time_field = time;
         self.calls += u64::from(self.stopped.is_none());
         if self.times.is_some_and(|times| times.ended >= times.moment + MOMENT_UNITS) {
             self.write_moment();
@@ -272,6 +281,7 @@ impl Recording {
         if !counted {
             let time = self.time();
             self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields, &time]);
+            self.time_field = time;
             self.run = Some((kind, function, fields.to_vec()));
         }
         self.calls += u64::from(self.stopped.is_none());

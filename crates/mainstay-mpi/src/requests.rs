@@ -2,7 +2,7 @@
 
 use crate::envelopes::{Envelope, Post};
 use crate::typemap::Typemap;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// A piece of the program's memory that a request fills.
@@ -57,7 +57,7 @@ pub struct Filled {
 /// While recording, Open MPI and MPICH use one handle for many sends that are already done: of those the last is kept, and
 /// nothing has to be known about them.
 #[derive(Debug, Default)]
-pub struct Requests(HashMap<u64, Request>);
+pub struct Requests(FxHashMap<u64, Request>);
 
 impl Requests {
     /// Takes note of a request.

@@ -297,7 +297,10 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     if waits(&parameters, call) && !asynchronous {
         put("if (live()) ms_wait();".to_owned());
     }
-    put(format!("if (live()) {{ depth++; returned = real_{name}({}); depth--; }}", arguments.join(", ")));
+    put(format!(
+        "if (live()) {{ ms_leave(); depth++; returned = real_{name}({}); depth--; }}",
+        arguments.join(", ")
+    ));
     put("returned = (int)ms_result(returned);".to_owned());
     put("if (returned == MPI_SUCCESS) {".to_owned());
     if status.is_some() {
