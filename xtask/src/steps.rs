@@ -17,7 +17,7 @@ pub struct Scale {
     /// The test that flips bytes of a journal's files.
     flips: (&'static str, &'static str),
     /// Each benchmark with what is added to its command.
-    bench: [(&'static str, &'static [&'static str]); 5],
+    bench: [(&'static str, &'static [&'static str]); 6],
     /// Time for each fuzz target, in seconds.
     fuzz_seconds: u64,
 }
@@ -33,7 +33,14 @@ impl Scale {
             "every byte of a journal flipped",
             "no_flipped_byte_gives_a_wrong_record_or_hides_a_durable_one",
         ),
-        bench: [("journal", &[]), ("step", &[]), ("logging", &[]), ("logging-cost", &[]), ("transport", &[])],
+        bench: [
+            ("journal", &[]),
+            ("step", &[]),
+            ("logging", &[]),
+            ("logging-cost", &[]),
+            ("transport", &[]),
+            ("mpi", &[]),
+        ],
         fuzz_seconds: 300,
     };
 
@@ -53,6 +60,7 @@ impl Scale {
             ("logging", &["--quick", "--only", "ping-pong"]),
             ("logging-cost", &["--quick", "--only", "latency"]),
             ("transport", &["--quick", "--only", "stream"]),
+            ("mpi", &["--quick", "--only", "small"]),
         ],
         fuzz_seconds: 5,
     };
@@ -95,6 +103,11 @@ pub fn full(scale: &Scale, scratch: &Path, fuzz_targets: &[String]) -> Vec<Step>
         &format!(
             "test --release --locked --package mainstay-disk --test journal_on_files -- --include-ignored --exact {test}"
         ),
+    ));
+
+    steps.push(cargo(
+        "real MPI programs, each rank replayed alone",
+        "test --release --locked --package mainstay-mpi --test programs -- --ignored --show-output",
     ));
 
     let (requests, kills) = (scale.demo.0.to_string(), scale.demo.1.to_string());

@@ -187,6 +187,111 @@ fn every_rank_of_our_fortran_kernel_replays_alone() {
 }
 
 #[test]
+fn every_rank_of_our_mpi_f08_kernel_replays_alone() {
+    for mpi in installed("programs with mpi_f08") {
+        if runs(&format!("mpif90.{}", mpi.suffix), &["--version"]) {
+            Scene::compiled(mpi, "mpif90", "kernels_f08.f90", &[]).assert_every_rank_replays();
+        } else {
+            println!("skipped: programs with mpi_f08 under {}: no compiler", mpi.name);
+        }
+    }
+}
+
+/// Runs every rank again without a network, and compares what it prints and the files that the program writes.
+fn assert_real_program_replays(scene: &Scene, written: &[&str]) {
+    let recorded = scene.record();
+    assert!(recorded.status.success(), "{}: {}", scene.mpi.name, recorded.status);
+    for file in written {
+        std::fs::rename(scene.path(file), scene.path(&format!("recorded-{file}"))).expect("a result");
+    }
+    for rank in 0..RANKS {
+        let stat = rank_stat(&recorded.run, rank).expect("a log");
+        assert!(stat.ended && stat.unhandled.is_empty(), "{stat:?}");
+        let options = replay::Options {
+            folder: scene.path("run"),
+            under: ["unshare", "--map-root-user", "--net"].map(str::to_owned).to_vec(),
+            ..replay::Options::default()
+        };
+        let replayed = scene.replay_with(rank, &options);
+        assert_eq!(replayed.left.word, "complete", "rank {rank}: {}", replayed.line());
+        let read = |name: &str| std::fs::read(scene.path(&format!("{name}-{rank}"))).expect("output");
+        assert!(read("replayed") == read("output"), "rank {rank} prints the same");
+    }
+    for file in written {
+        let read = |name: &str| std::fs::read_to_string(scene.path(name)).expect("a result");
+        assert_eq!(read(file), read(&format!("recorded-{file}")), "{file} is the same");
+    }
+}
+
+fn without_network() -> bool {
+    runs("unshare", &["--map-root-user", "--net", "true"])
+}
+
+#[test]
+#[ignore = "the full run has time for it"]
+fn every_rank_of_lammps_replays_alone_without_a_network() {
+    for mpi in installed("LAMMPS").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+        if !runs("lmp", &["-help"]) || !without_network() {
+            println!("skipped: LAMMPS: it is not installed, or no namespace can be made");
+            continue;
+        }
+        let scene = Scene::new(mpi, &["/usr/bin/lmp", "-in", "in.melt"]);
+        let input = "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 8 0 8 0 8\ncreate_box 1 box\n\
+                     create_atoms 1 box\nmass 1 1.0\nvelocity all create 3.0 87287 loop geom\npair_style lj/cut 2.5\n\
+                     pair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\nfix 1 all nve\nthermo 10\nrun 50\n";
+        std::fs::write(scene.path("in.melt"), input).expect("a file");
+        assert_real_program_replays(&scene, &["log.lammps"]);
+    }
+}
+
+#[test]
+#[ignore = "the full run has time and gigabytes for it"]
+fn every_rank_of_hpcc_replays_alone_without_a_network_when_memory_is_filled() {
+    for mpi in installed("HPCC").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+        let example = "/usr/share/doc/hpcc/examples/_hpccinf.txt";
+        let (Ok(input), true) = (std::fs::read_to_string(example), without_network()) else {
+            println!("skipped: HPCC: it is not installed, or no namespace can be made");
+            continue;
+        };
+        let mut scene = Scene::new(mpi, &["/usr/bin/hpcc"]);
+        // It sends the ends of buckets that it never wrote.
+        scene.fill_memory = true;
+        let input: Vec<String> = input
+            .lines()
+            .map(|line| match line.split_whitespace().next_back() {
+                Some("Ns") => "100 Ns".to_owned(),
+                Some("Ps") => "1 Ps".to_owned(),
+                Some("Qs") => format!("{RANKS} Qs"),
+                _ => line.to_owned(),
+            })
+            .collect();
+        std::fs::write(scene.path("hpccinf.txt"), input.join("\n") + "\n").expect("a file");
+        assert_real_program_replays(&scene, &["hpccoutf.txt"]);
+    }
+}
+
+#[test]
+#[ignore = "the full run has time for it"]
+fn every_rank_of_scalapack_replays_alone_without_a_network() {
+    for mpi in installed("ScaLAPACK's tests") {
+        let folder = format!("/usr/lib/x86_64-linux-gnu/scalapack/{}-tests", mpi.suffix);
+        if !Path::new(&folder).is_dir() || !without_network() {
+            println!(
+                "skipped: ScaLAPACK's tests under {}: not installed, or no namespace can be made",
+                mpi.name
+            );
+            continue;
+        }
+        let scene = Scene::new(mpi, &[&format!("{folder}/xdlu")]);
+        // One matrix on a row of ranks, where Debian's input has hundreds.
+        let input =
+            format!("'LU'\n'MPI'\n'LU.out'\n6\n1\n40 40\n40 40\n1\n8\n1\n1\n1\n8\n1\n1\n{RANKS}\n1.0\nT\n");
+        std::fs::write(scene.path("LU.dat"), input).expect("a file");
+        assert_real_program_replays(&scene, &[]);
+    }
+}
+
+#[test]
 fn every_rank_of_an_mpi4py_program_replays_alone() {
     // Debian's mpi4py is of Open MPI, and of Debian's Python.
     let python = "/usr/bin/python3";
