@@ -94,6 +94,8 @@ pub(super) struct Launcher {
 
 impl Launcher {
     pub(super) fn new(given: &Given, scratch: &Path) -> Result<Self, MpiError> {
+        // Programs run in other folders.
+        let scratch = &scratch.canonicalize()?;
         let usual = ["mpirun.openmpi", "mpirun", "mpirun.mpich", "mpiexec"];
         let launcher = match &given.launcher {
             Some(launcher) => launcher.clone(),
@@ -233,6 +235,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
         cache: cache.to_owned(),
         pages,
         page_bytes: PAGE_BYTES_DEFAULT,
+        timed: true,
         fill_memory: false,
     }
 }
