@@ -236,6 +236,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
         pages,
         page_bytes: PAGE_BYTES_DEFAULT,
         timed: true,
+        payload: mainstay_mpi::payload::Payload::default(),
         fill_memory: false,
     }
 }
