@@ -403,7 +403,7 @@ fn with_no_pages_nothing_is_written_and_a_replay_says_that_nothing_is_there() {
             scratch: scratch.path().to_owned(),
             ..replay::Options::default()
         };
-        assert!(matches!(replay::replay(&options), Err(replay::ReplayError::Cut { rank: 0 })));
+        assert!(matches!(replay::replay(&options), Err(ReplayError::Cut { rank: 0 })));
     }
 }
 
