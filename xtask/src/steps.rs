@@ -107,7 +107,7 @@ pub fn full(scale: &Scale, scratch: &Path, fuzz_targets: &[String]) -> Vec<Step>
 
     steps.push(cargo(
         "real MPI programs, each rank replayed alone",
-        "test --release --locked --package mainstay-mpi --test programs -- --ignored --show-output",
+        "test --release --locked --package mainstay-mpi --test programs every_rank_of -- --ignored --show-output",
     ));
 
     let (requests, kills) = (scale.demo.0.to_string(), scale.demo.1.to_string());
