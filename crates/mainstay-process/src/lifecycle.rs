@@ -138,9 +138,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let tables = &self.history.tables;
         let retries = matches!(self.journal.health(), Health::Full { .. }) || self.spill_is_paused();
         let retry = retries.then(|| self.now.after(FULL_RETRY_INTERVAL));
-        // One that is due while this life collects is taken when it has: nothing is to be woken for before that.
-        let collects = self.is_collecting();
-        let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !collects);
+        // One that is due while this life collects, or delivers anew what was undone, is taken when it has: nothing is to be woken for before that.
+        let waits = self.is_collecting() || !self.line.in_hand.is_empty();
+        let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !waits);
         // A due timer that waits for the journal goes on when the journal does, not by the clock.
         let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
         let unread = self.has_unread().then_some(self.now);
