@@ -41,6 +41,13 @@ impl Channel {
         Orphan::of(self.link(peer).seen, ends)
     }
 
+    /// A peer that lost what the history depends on, and where its lives ended: as far as greetings, and who recovered since, have told.
+    #[must_use]
+    pub fn orphaned_by(&self) -> Option<(NodeId, &[(Incarnation, DeliveryIndex)])> {
+        let lost = self.links.iter().find(|link| Orphan::of(link.seen, &link.peer_ends).is_some())?;
+        Some((lost.peer, &lost.peer_ends))
+    }
+
     /// The journal still has the messages of `peer` behind the last one delivered and up to `ssn`, from deliveries that were undone: they are
     /// not asked for in the sessions that begin from now on.
     pub fn hold_in_hand(&mut self, peer: NodeId, ssn: Ssn) {
@@ -58,12 +65,50 @@ impl Channel {
     }
 
     pub(crate) fn note_told(&mut self, peer: NodeId, theirs: &Hello) {
-        self.link_mut(peer).told_seen = theirs.seen;
+        let link = self.link_mut(peer);
+        link.told_seen = theirs.seen;
+        link.peer_ends.clone_from(&theirs.ends);
     }
 
     /// `peer`, which is recovered, has told again in this session what this life is to keep for it.
     pub fn rejoined(&mut self, peer: NodeId) {
         self.link_mut(peer).rejoined = true;
+    }
+
+    /// `peer`, which is recovered, has heard that this life is.
+    ///
+    /// # Errors
+    /// [`Refusal`], if this life still recovers.
+    pub fn heard(&mut self, peer: NodeId) -> Result<(), Refusal> {
+        if self.recovering {
+            return Err(Refusal::OutOfTurn {
+                node: peer,
+                what: "Heard",
+                when: "before the recovery was over",
+            });
+        }
+        let link = self.link_mut(peer);
+        let life = link.session("Heard")?.incarnation;
+        link.heard_by.get_or_insert(life);
+        Ok(())
+    }
+
+    /// Whether `peer` has said so.
+    #[must_use]
+    pub fn is_heard_by(&self, peer: NodeId) -> bool {
+        self.link(peer).heard_by.is_some()
+    }
+
+    /// Peers that were recovered when they heard that this life is, ascending, each with the first of its lives that did.
+    #[must_use]
+    pub fn outlived(&self) -> Vec<(NodeId, Incarnation)> {
+        self.links.iter().filter_map(|link| Some((link.peer, link.heard_by?))).collect()
+    }
+
+    /// Whether a session with `peer` is open, and `peer` is recovered for all that it has said.
+    #[must_use]
+    pub fn is_recovered(&self, peer: NodeId) -> bool {
+        matches!(&self.link(peer).stage, Stage::Open(session) if !session.receiving.awaits_recovery())
     }
 
     /// Whether a peer said in this life that it depends on what this node has lost.
@@ -72,12 +117,14 @@ impl Channel {
         self.links.iter().any(|link| Orphan::of(link.told_seen, &self.ends).is_some())
     }
 
-    /// This life, and those that a session is open with, ascending by node.
+    /// This life, and those that a session is open with, ascending by node. Not those that recover: what they lost is not known yet.
     #[must_use]
     pub fn lives(&self) -> Vec<(NodeId, Incarnation)> {
         let in_session = |link: &crate::link::Link| match &link.stage {
-            Stage::Open(session) => Some((link.peer, session.incarnation)),
-            Stage::Apart | Stage::Greeting(_) => None,
+            Stage::Open(session) if !session.receiving.awaits_recovery() => {
+                Some((link.peer, session.incarnation))
+            }
+            Stage::Open(_) | Stage::Apart | Stage::Greeting(_) => None,
         };
         let mut lives: Vec<_> = self.links.iter().filter_map(in_session).collect();
         lives.push((self.identity.node, self.identity.incarnation));

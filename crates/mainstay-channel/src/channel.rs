@@ -469,15 +469,20 @@ impl Channel {
         }
     }
 
-    /// The peer was recovering when it greeted, and says that it has sent again all that its history sent.
+    /// The peer was recovering when it greeted, and says that it has sent again all that its history sent, and which of its lives ended where.
     ///
     /// # Errors
     /// [`Refusal`], if it was not recovering.
-    pub fn peer_recovered(&mut self, peer: NodeId) -> Result<(), Refusal> {
+    pub fn peer_recovered(
+        &mut self,
+        peer: NodeId,
+        ends: &[(Incarnation, DeliveryIndex)],
+    ) -> Result<(), Refusal> {
         let receiving = &mut self.link_mut(peer).session("Recovered")?.receiving;
         match receiving.peer_recovered() {
             true => {
                 self.link_mut(peer).rejoined = true;
+                self.link_mut(peer).peer_ends = ends.to_vec();
                 Ok(())
             }
             false => {
@@ -510,7 +515,7 @@ impl Channel {
         if let Stage::Open(Session { sending, .. }) = &mut link.stage {
             sending.peer_collects = false;
         }
-        Frame::Recovered
+        Frame::Recovered { ends: self.ends.clone() }
     }
 
     /// What the link to `peer` has done in this life.

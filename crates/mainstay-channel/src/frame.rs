@@ -2,10 +2,10 @@
 //!
 //! A frame does not know its own length; a stream puts it in front ([`Frame::put_with_length`], [`split`]).
 
-use crate::hello::Hello;
+use crate::hello::{Hello, put_ends, take_ends};
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::determinant::{Place, Point};
-use mainstay_types::id::{Incarnation, NodeId, Ssn};
+use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use mainstay_types::snapshot::SnapshotId;
 
 /// Bytes of the length in front of a frame in a stream.
@@ -36,7 +36,20 @@ pub enum Frame<'a> {
     /// A node that collects was told everything that the one who speaks has for it.
     Collected,
     /// The sender of this frame, which was recovering when it greeted, is recovered: whatever its history sent, it has sent again.
-    Recovered,
+    Recovered {
+        /// Its lives that ended, in order, as in a greeting: where the last one ended was not known in this session's.
+        ends: Vec<(Incarnation, DeliveryIndex)>,
+    },
+    /// The one who speaks is not recovering, and has heard that the other, in the life that this session is with, is recovered.
+    Heard,
+    /// Which lives were up, recovered, and had heard that the one who speaks is recovered in its present life. It is asked by who recovers and would
+    /// else take all of them to have been down at one time.
+    Outlived {
+        /// The other is to answer with its own; nothing is said of `lives`.
+        asks: bool,
+        /// Nodes, ascending, each with the first of its lives that did.
+        lives: Vec<(NodeId, Incarnation)>,
+    },
     /// The lives that the one who speaks has sessions with, its own among them: none of them depends on what it lost, and it depends on
     /// nothing that they lost. Said to who asks, and by who asks.
     Agreed {
@@ -115,7 +128,7 @@ pub enum FrameError {
         flag: u8,
     },
     /// More ended lives than [`crate::hello::ENDS_MAX`].
-    #[error("the greeting names {count} ended lives")]
+    #[error("{count} ended lives are named")]
     Ends {
         /// How many.
         count: usize,
@@ -166,21 +179,18 @@ impl<'a> Frame<'a> {
                 out.extend_from_slice(body);
             }
             Self::Collected => out.push(KIND_COLLECTED),
-            Self::Recovered => out.push(KIND_RECOVERED),
+            Self::Recovered { ends } => {
+                out.push(KIND_RECOVERED);
+                put_ends(ends, out);
+            }
             Self::Pinned { bytes } => put_number(KIND_PINNED, *bytes, out),
             Self::Marker { snapshot } => {
                 out.push(KIND_MARKER);
                 snapshot.put(out);
             }
-            Self::Agreed { asks, lives } => {
-                out.extend_from_slice(&[KIND_AGREED, u8::from(*asks)]);
-                let count = u32::try_from(lives.len()).expect("a cluster has fewer than 2^32 nodes");
-                out.extend_from_slice(&count.to_le_bytes());
-                for (node, life) in lives {
-                    out.extend_from_slice(&node.0.to_le_bytes());
-                    out.extend_from_slice(&life.0.to_le_bytes());
-                }
-            }
+            Self::Heard => out.push(KIND_HEARD),
+            Self::Agreed { asks, lives } => put_lives(KIND_AGREED, *asks, lives, out),
+            Self::Outlived { asks, lives } => put_lives(KIND_OUTLIVED, *asks, lives, out),
             Self::Refused { code, text } => {
                 assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
                 out.extend_from_slice(&[KIND_REFUSED, *code]);
@@ -222,20 +232,17 @@ impl<'a> Frame<'a> {
             KIND_RECEIVED => Self::Received { ssn: Ssn(reader.u64()?) },
             KIND_COVERED => Self::Covered { ssn: Ssn(reader.u64()?) },
             KIND_COLLECTED => Self::Collected,
-            KIND_RECOVERED => Self::Recovered,
+            KIND_RECOVERED => Self::Recovered { ends: take_ends(&mut reader)? },
             KIND_PINNED => Self::Pinned { bytes: reader.u64()? },
             KIND_MARKER => Self::Marker { snapshot: SnapshotId::take(&mut reader)? },
+            KIND_HEARD => Self::Heard,
             KIND_AGREED => {
-                let asks = match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    flag => return Err(FrameError::Flag { flag }),
-                };
-                let mut lives = Vec::new();
-                for _ in 0..reader.u32()? {
-                    lives.push((NodeId(reader.u32()?), Incarnation(reader.u64()?)));
-                }
+                let (asks, lives) = take_lives(&mut reader)?;
                 Self::Agreed { asks, lives }
+            }
+            KIND_OUTLIVED => {
+                let (asks, lives) = take_lives(&mut reader)?;
+                Self::Outlived { asks, lives }
             }
             kind => return Err(FrameError::Kind { kind }),
         };
@@ -255,10 +262,12 @@ impl<'a> Frame<'a> {
             Self::Covered { .. } => "Covered",
             Self::Control(_) => "Control",
             Self::Collected => "Collected",
-            Self::Recovered => "Recovered",
+            Self::Recovered { .. } => "Recovered",
             Self::Pinned { .. } => "Pinned",
             Self::Marker { .. } => "Marker",
             Self::Agreed { .. } => "Agreed",
+            Self::Heard => "Heard",
+            Self::Outlived { .. } => "Outlived",
             Self::Refused { .. } => "Refused",
         }
     }
@@ -323,6 +332,29 @@ pub(crate) fn take_place(from: &mut Reader<'_>) -> Result<Option<Place>, FrameEr
     }
 }
 
+fn put_lives(kind: u8, asks: bool, lives: &[(NodeId, Incarnation)], out: &mut Vec<u8>) {
+    out.extend_from_slice(&[kind, u8::from(asks)]);
+    let count = u32::try_from(lives.len()).expect("a cluster has fewer than 2^32 nodes");
+    out.extend_from_slice(&count.to_le_bytes());
+    for (node, life) in lives {
+        out.extend_from_slice(&node.0.to_le_bytes());
+        out.extend_from_slice(&life.0.to_le_bytes());
+    }
+}
+
+fn take_lives(from: &mut Reader<'_>) -> Result<(bool, Vec<(NodeId, Incarnation)>), FrameError> {
+    let asks = match from.u8()? {
+        0 => false,
+        1 => true,
+        flag => return Err(FrameError::Flag { flag }),
+    };
+    let mut lives = Vec::new();
+    for _ in 0..from.u32()? {
+        lives.push((NodeId(from.u32()?), Incarnation(from.u64()?)));
+    }
+    Ok((asks, lives))
+}
+
 fn put_number(kind: u8, number: u64, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(&number.to_le_bytes());
@@ -348,3 +380,5 @@ const KIND_REFUSED: u8 = 8;
 const KIND_RECOVERED: u8 = 9;
 const KIND_MARKER: u8 = 10;
 const KIND_AGREED: u8 = 11;
+const KIND_HEARD: u8 = 12;
+const KIND_OUTLIVED: u8 = 13;

@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use crate::sender_log::SenderLog;
 use crate::session::{Acknowledgement, Greeting, Receiving, Sending, Session};
 use mainstay_types::determinant::Point;
-use mainstay_types::id::{Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
 
 /// The link to one peer. Its cursors and its log outlive the node in checkpoints; its session does not outlive a connection.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub(crate) struct Link {
     pub(crate) seen: Point,
     /// The highest state of this node that the peer said, in this life, that it depends on.
     pub(crate) told_seen: Point,
+    /// Where lives of the peer ended, as it said last in this life of this node.
+    pub(crate) peer_ends: Vec<(Incarnation, DeliveryIndex)>,
+    /// The first life of the peer that has said, recovered, that it has heard of the recovery of this life.
+    pub(crate) heard_by: Option<Incarnation>,
     /// Whether the peer has said, in this life of this node, that it is recovered.
     pub(crate) rejoined: bool,
     /// The highest life of the peer that spoke or is depended on.
@@ -72,6 +76,8 @@ impl Link {
             covered: Ssn(0),
             seen: Point::default(),
             told_seen: Point::default(),
+            peer_ends: Vec::new(),
+            heard_by: None,
             rejoined: false,
             incarnation: Incarnation(0),
             store: None,

@@ -159,6 +159,11 @@ impl Receiving {
         asked
     }
 
+    /// The peer was recovering when it greeted, and has not said since that it is recovered.
+    pub(crate) fn awaits_recovery(&self) -> bool {
+        self.peer_recovers
+    }
+
     /// The peer sent everything again that it ever sent. Returns whether it was to.
     pub(crate) fn peer_recovered(&mut self) -> bool {
         let recovered = std::mem::take(&mut self.peer_recovers);

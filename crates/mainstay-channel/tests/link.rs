@@ -420,13 +420,13 @@ fn the_window_does_not_bind_before_a_peer_that_recovers_too_has_sent_everything(
     assert_eq!(a.recovered(), []);
     let bytes = frames(&mut a, B);
     assert_eq!(bytes.len(), 20);
-    assert_eq!(a.close_recovery(B), Frame::Recovered);
+    assert_eq!(a.close_recovery(B), Frame::Recovered { ends: Vec::new() });
     for frame in &bytes {
         let Ok(Frame::Message(message)) = Frame::parse(frame) else { panic!("only messages are owed") };
         assert_eq!(b.arrived(A, &message), Ok(Arrival::Next));
     }
-    b.peer_recovered(A).expect("it was recovering");
-    assert!(matches!(b.peer_recovered(A), Err(Refusal::OutOfTurn { what: "Recovered", .. })));
+    b.peer_recovered(A, &[]).expect("it was recovering");
+    assert!(matches!(b.peer_recovered(A, &[]), Err(Refusal::OutOfTurn { what: "Recovered", .. })));
     emit(&mut a, B, 1);
     assert_eq!(frames(&mut a, B).len(), 0, "the window binds again");
     assert!(matches!(b.arrived(A, &message(21)), Err(Refusal::Overrun { .. })));

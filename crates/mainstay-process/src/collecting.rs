@@ -17,6 +17,9 @@
 //! behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
 //! once than the policy survives; then the nodes that do depend on it say so when they greet.
 
+mod together;
+
+use self::together::Together;
 use crate::attempts::{lsn_of_input, lsn_of_message};
 use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
@@ -50,10 +53,8 @@ pub(crate) struct Collecting {
     waiting_for: BTreeSet<NodeId>,
     /// Who was recovering itself when it greeted, and has not said that its log is whole again.
     recovering: BTreeSet<NodeId>,
-    /// Who is known to be recovering now, in a life after the first; also while it is not connected.
-    down: BTreeSet<NodeId>,
-    /// The most of them that there were at one time of this collection.
-    pub(crate) recovered_together: BTreeSet<NodeId>,
+    /// Who was down in the time of this collection, and who with whom.
+    pub(crate) together: Together,
     /// Who crashed after this node did, and kept nothing in memory that it would have kept for this node.
     pub(crate) rejoining: BTreeSet<NodeId>,
     /// Deliveries of this node's own journal behind the first hole.
@@ -115,11 +116,13 @@ impl Collecting {
         self.recovering.remove(&peer);
         self.to_answer.remove(&peer);
         self.messages.retain(|(from, _), _| *from != peer);
+        self.together.session_changed(peer);
     }
 
     /// The session with `peer` ended. One that recovers had more to send.
     pub(crate) fn disconnected(&mut self, peer: NodeId) {
         self.to_answer.remove(&peer);
+        self.together.session_changed(peer);
         if self.recovering.remove(&peer) {
             self.waiting_for.insert(peer);
         }
@@ -134,12 +137,9 @@ impl Collecting {
             self.rejoining.insert(peer);
         }
         if !hello.collecting && !hello.settles {
-            self.down.remove(&peer);
+            self.together.recovered(peer);
         } else if !is_first {
-            self.down.insert(peer);
-        }
-        if self.down.len() > self.recovered_together.len() {
-            self.recovered_together.clone_from(&self.down);
+            self.together.down(peer, hello.identity.incarnation);
         }
     }
 
@@ -151,7 +151,7 @@ impl Collecting {
     /// `peer` is recovered itself: it has sent everything again that it ever sent.
     pub(crate) fn recovered(&mut self, peer: NodeId) {
         self.recovering.remove(&peer);
-        self.down.remove(&peer);
+        self.together.recovered(peer);
     }
 
     /// Whether nobody is left to hear from but nodes that collect themselves: a node that collects answers another one last, with what
@@ -295,6 +295,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 Next::None if !collecting.waiting_for.is_empty() => return,
                 Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
+                    if self.goes_behind_a_recovered_node(out) || self.asks_who_outlived_whom() {
+                        return;
+                    }
                     if !self.void_what_is_behind_the_hole(out) {
                         // No free page: taken up again when one is written.
                         return;

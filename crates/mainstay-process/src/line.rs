@@ -19,7 +19,7 @@ use crate::collecting::{Collecting, Journaled};
 use crate::effect::{Effect, HangUp};
 use crate::event::Identity;
 use crate::handler::Handler;
-use crate::intake::Pending;
+use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
 use crate::links::Links;
 use crate::loss::{Loss, RollBack, UNDONE_REQUESTS_NAMED_MAX};
@@ -35,6 +35,7 @@ use mainstay_channel::hello::Orphan;
 use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_recovery::policy::{Failures, Policy};
+use mainstay_types::determinant::Point;
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use mainstay_types::rules::Rule;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -161,16 +162,73 @@ impl Line {
 }
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
-    /// More nodes were down at once than a policy survives: it is told how far this one came, and it waits for the others to go back.
-    pub(crate) fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
+    /// How many failures at one time all policies of the cluster survive; `None`: any number.
+    fn failures_survived(&self) -> Option<u8> {
         let policies = self.history.links.iter().flat_map(|links| links.policies.values());
         let survives = policies.chain([&self.config.policy]).map(|policy| policy.survives()).min();
-        let Some(Failures::AtMost(failures)) = survives else { return };
-        let together = &collecting.recovered_together;
+        match survives {
+            Some(Failures::AtMost(failures)) => Some(failures),
+            Some(Failures::Any) | None => None,
+        }
+    }
+
+    /// Tells `peer`, if both are recovered, that its recovery is known here.
+    pub(crate) fn say_heard(&mut self, peer: NodeId) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        if !matches!(self.life, Life::Collecting | Life::Abandoned) && links.channel.is_recovered(peer) {
+            sessions.put(peer, &Frame::Heard);
+        }
+    }
+
+    /// Before this node takes more to have been down with it than the policies survive, it asks each of them who outlived its recovery.
+    /// Returns whether answers are still to come.
+    pub(crate) fn asks_who_outlived_whom(&mut self) -> bool {
+        let Some(failures) = self.failures_survived() else { return false };
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return false;
+        };
+        let Some(mut collecting) = sessions.collecting.take() else { return false };
+        let mut waits = false;
+        // With this node itself one more than `failures`.
+        for peer in collecting.together.to_ask(usize::from(failures)) {
+            waits = true;
+            if links.channel.session(peer).is_some() {
+                sessions.put(peer, &Frame::Outlived { asks: true, lives: Vec::new() });
+                collecting.together.asked(peer);
+            }
+        }
+        waits |= collecting.together.waits();
+        sessions.collecting = Some(collecting);
+        waits
+    }
+
+    pub(crate) fn take_outlived(
+        &mut self,
+        peer: NodeId,
+        asks: bool,
+        lives: &[(NodeId, Incarnation)],
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        if asks && links.channel.session(peer).is_some() {
+            let lives = links.channel.outlived();
+            sessions.put(peer, &Frame::Outlived { asks: false, lives });
+        } else if !asks
+            && let Some((collecting, life)) = sessions.collecting.as_mut().zip(links.channel.session(peer))
+        {
+            collecting.together.testified(peer, life, lives);
+            self.go_on_collecting(out);
+        }
+    }
+
+    /// More nodes were down at once than a policy survives: it is told how far this one came, and it waits for the others to go back.
+    pub(crate) fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
+        let Some(failures) = self.failures_survived() else { return };
+        let together = collecting.together.most();
         // Where one failure is survived, whoever failed besides was one too many, whether or not it is up again.
         let others: BTreeSet<NodeId> = match failures {
             1 => together.union(&collecting.rejoining).copied().collect(),
-            _ => together.clone(),
+            _ => together,
         };
         let beyond = !others.is_empty() && others.len() + 1 > usize::from(failures);
         let orphans = self.history.links.as_ref().is_some_and(|links| links.channel.has_orphans());
@@ -205,6 +263,26 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let executed = self.history.tables.executed;
         let orphaned = Orphaned { lost, executed, ends: ends.to_vec() };
         out.push(Effect::RollBack(RollBack::Orphan(orphaned)));
+    }
+
+    /// Whether this node depends on what `peer` lost, if its lives ended as `ends` says: what is logged and waits to be delivered is history
+    /// as well. Not of a node that rolls back: its protocol tells what it lost.
+    pub(crate) fn depends_on_lost(&self, peer: NodeId, ends: &[(Incarnation, DeliveryIndex)]) -> bool {
+        let Some(links) = &self.history.links else { return false };
+        !links.policies[&peer].rolls_back()
+            && (links.channel.depends_on_lost(peer, ends).is_some()
+                || Orphan::of(seen_by(&self.logged, peer), ends).is_some())
+    }
+
+    /// What it has replayed last may depend on what another node lost that recovered before it: then it gives itself up again, and this says so.
+    pub(crate) fn goes_behind_a_recovered_node(&mut self, out: &mut Vec<Effect>) -> bool {
+        let lost = self.history.links.as_ref().and_then(|links| links.channel.orphaned_by());
+        let Some((peer, ends)) = lost.map(|(peer, ends)| (peer, ends.to_vec())) else { return false };
+        if !self.depends_on_lost(peer, &ends) {
+            return false;
+        }
+        self.go_behind(peer, &ends, out);
+        self.life == Life::Abandoned
     }
 
     /// Without any log there is nothing to go back to.
@@ -341,6 +419,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         true
     }
+}
+
+/// The highest state of `peer` that a message came from which is logged and waits to be delivered.
+pub(crate) fn seen_by(logged: &VecDeque<Logged>, peer: NodeId) -> Point {
+    let origins = logged.iter().filter_map(|logged| match logged.pending.delivery {
+        Delivery::Message { from, origin, .. } if from == peer => Some(origin),
+        _ => None,
+    });
+    origins.max().unwrap_or_default()
 }
 
 fn named(identity: &Identity) -> String {

@@ -32,7 +32,7 @@ use mainstay_journal::journal::{Health, Journal};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::Attempt;
 use mainstay_types::held::Held;
-use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, OutputId, StoreId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, NodeId, OutputId, StoreId};
 use mainstay_types::machine::Machine;
 use mainstay_types::mark::{After, Mark};
 use mainstay_types::time::Time;
@@ -282,6 +282,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     #[must_use]
     pub fn is_collecting(&self) -> bool {
         self.waits_for_others()
+    }
+
+    /// Whether `peer`, itself recovered, has said that it knows that this node is: from then on a failure of `peer` is one after this node's, and not at
+    /// the same time.
+    #[must_use]
+    pub fn is_known_to_be_recovered(&self, peer: NodeId) -> bool {
+        self.history.links.as_ref().is_none_or(|links| links.channel.is_heard_by(peer))
     }
 
     /// What this life knows to be lost for good, because more nodes failed at once than a policy survives: the last

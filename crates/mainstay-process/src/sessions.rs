@@ -16,6 +16,7 @@ use crate::event::{PeerEvent, SpillEvent};
 use crate::handler::Handler;
 use crate::intake::Pending;
 use crate::lifecycle::Life;
+use crate::line;
 use crate::links::Links;
 use crate::loss::{Loss, RollBack};
 use crate::process::Process;
@@ -139,7 +140,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             PeerEvent::Connected { peer } => {
                 session_ends(&mut links.channel, peer, self.config.rules);
                 self.snapshots.forget_unread(peer);
-                let hello = links.channel.connected(peer);
+                let mut hello = links.channel.connected(peer);
+                hello.seen = hello.seen.max(line::seen_by(&self.logged, peer));
                 sessions.outgoing.insert(peer, Vec::new());
                 sessions.put(peer, &Frame::Hello(Box::new(hello)));
                 self.line.session_ended(peer);
@@ -256,13 +258,21 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 self.answer_collectors_if_due();
                 self.go_on_collecting(out);
             }
-            Frame::Recovered => {
-                links.channel.peer_recovered(peer)?;
+            Frame::Recovered { ends } => {
+                links.channel.peer_recovered(peer, &ends)?;
                 if let Some(collecting) = &mut sessions.collecting {
                     collecting.recovered(peer);
                 }
+                self.drop_lost_in_hand(peer, &ends)?;
+                if self.depends_on_lost(peer, &ends) {
+                    self.go_behind(peer, &ends, out);
+                    return Ok(());
+                }
+                self.say_heard(peer);
                 self.go_on_collecting(out);
             }
+            Frame::Heard => links.channel.heard(peer)?,
+            Frame::Outlived { asks, lives } => self.take_outlived(peer, asks, &lives, out),
             Frame::Agreed { asks, lives } => {
                 links.channel.rejoined(peer);
                 self.line.take_agreed(peer, asks, lives);
@@ -286,9 +296,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return Err(HangUp::Policies { peer, listed, theirs, ours });
         }
         self.drop_lost_in_hand(peer, &hello.ends)?;
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
-            return Ok(());
-        };
+        let Some(links) = &mut self.history.links else { return Ok(()) };
         let greeted = match links.channel.greeted(peer, hello) {
             Err(refusal @ Refusal::Orphaned { .. }) => {
                 self.go_behind(peer, &hello.ends, out);
@@ -300,6 +308,13 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 return Ok(());
             }
             greeted => greeted?,
+        };
+        if self.depends_on_lost(peer, &hello.ends) {
+            self.go_behind(peer, &hello.ends, out);
+            return Ok(());
+        }
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Ok(());
         };
         // What came in an earlier session and is not delivered comes again in this one.
         self.backlog.retain(|pending| !is_from(&pending.delivery, peer));
@@ -322,6 +337,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if hello.rejoins && self.life != Life::Collecting {
             self.say_all_is_told(peer);
         }
+        self.say_heard(peer);
         Ok(())
     }
 
@@ -353,6 +369,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             if links.channel.session(peer).is_some() {
                 put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
                 links.channel.close_recovery(peer).put_with_length(outgoing);
+                if links.channel.is_recovered(peer) {
+                    Frame::Heard.put_with_length(outgoing);
+                }
             }
         }
     }

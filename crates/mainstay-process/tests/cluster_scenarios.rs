@@ -10,7 +10,7 @@ use mainstay_types::id::{DeliveryIndex, NodeId};
 use mainstay_types::level::Level;
 use std::collections::VecDeque;
 use std::time::Duration;
-use support::net::{Net, names};
+use support::net::{Beyond, Net, names};
 
 /// The request's own record is safe long before the one of the message that led to its answer: repeated in between, it waits like the first.
 #[test]
@@ -123,6 +123,84 @@ fn what_its_journal_replays_leaves_before_a_node_has_collected() {
     assert!(told, "the second node waits for the message");
     net.settle();
     net.check(&["told".to_owned()]);
+}
+
+/// It is history as soon as it is logged: a greeting that only asks what was delivered would let it be delivered after the loss.
+#[test]
+fn a_message_that_waits_for_its_record_is_given_up_when_its_sender_has_lost_it() {
+    let mut net = Net::new([Policy::SenderBased, Policy::Immediate, Policy::SenderBased], Level::Disk, 1);
+    net.settle();
+    net.beyond = Some(Beyond::default());
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    net.ask(three, "lost");
+    net.perform_disk(three);
+    for (from, to) in [(3, 1), (1, 3), (3, 1), (1, 2)] {
+        net.arrive(from, to);
+    }
+    let waiting = net.nodes[&two].process.stats().backlog;
+    assert_eq!((waiting, net.folded_by(2)), (1, 0), "it is logged, and its record is not safe");
+    // One more than survives: the place that the first gave is lost.
+    for node in [one, three] {
+        net.crash(node);
+    }
+    for node in [one, three] {
+        net.start(node, None);
+    }
+    let went_back = |net: &Net| net.beyond.as_ref().is_some_and(|beyond| beyond.rolled_back.contains(&two));
+    for _ in 0..1000 {
+        for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
+            net.connect(NodeId(from), NodeId(to));
+            net.arrive(from, to);
+        }
+        net.perform_disk(one);
+        net.perform_disk(three);
+        if went_back(&net) {
+            break;
+        }
+    }
+    assert!(went_back(&net), "{:?}", net.beyond);
+    net.settle();
+    net.ask(three, "lost");
+    net.settle();
+    net.answers = net.beyond.take().expect("it was set").answers;
+    net.check(&["lost".to_owned()]);
+}
+
+/// The word that the second is recovered reaches the first, which recovers as well, only after the third has failed. Two are survived.
+#[test]
+fn a_node_that_recovered_before_another_failed_was_not_down_together_with_it() {
+    let mut net = Net::new([Policy::Causal { f: 2 }; 3], Level::Disk, 1);
+    net.settle();
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    net.ask(one, "told");
+    net.settle();
+    for node in [one, two] {
+        net.crash(node);
+    }
+    for node in [one, two] {
+        net.start(node, None);
+    }
+    net.arrive(2, 1);
+    all_but_from_two_to_one_arrives(&mut net);
+    let collects = [one, two].map(|node| net.nodes[&node].process.is_collecting());
+    assert_eq!(collects, [true, false]);
+    net.crash(three);
+    net.start(three, None);
+    all_but_from_two_to_one_arrives(&mut net);
+    // A loss that is stated fails the test.
+    net.settle();
+    net.check(&["told".to_owned()]);
+}
+
+fn all_but_from_two_to_one_arrives(net: &mut Net) {
+    for _ in 0..100 {
+        for (from, to) in [(1, 2), (1, 3), (3, 1), (2, 3), (3, 2)] {
+            net.arrive(from, to);
+        }
+        for node in [1, 2, 3].map(NodeId) {
+            net.perform_disk(node);
+        }
+    }
 }
 
 fn holds_message(mut frames: &[u8]) -> bool {

@@ -322,8 +322,10 @@ impl World {
                 self.replay_collected(at);
             }
             other @ (Frame::Agreed { .. }
+            | Frame::Heard
+            | Frame::Outlived { .. }
             | Frame::Pinned { .. }
-            | Frame::Recovered
+            | Frame::Recovered { .. }
             | Frame::Marker { .. }
             | Frame::Refused { .. }) => {
                 panic!("{other:?} has no reason")

@@ -95,9 +95,9 @@ fn those_who_recover_one_after_the_other_were_not_down_together() {
     collecting.greeted(A, &hello(A, 2, true));
     collecting.recovered(A);
     collecting.greeted(B, &hello(B, 2, true));
-    assert_eq!(collecting.recovered_together.len(), 1);
+    assert_eq!(collecting.together.most().len(), 1);
     collecting.greeted(A, &hello(A, 3, true));
-    assert_eq!(collecting.recovered_together.len(), 2);
+    assert_eq!(collecting.together.most().len(), 2);
 }
 
 #[test]

@@ -25,14 +25,28 @@ impl ClusterWorld {
         self.down(node) < self.setup.down_max
     }
 
-    /// Nodes that everyone has greeted again are whole.
+    /// Nodes that everyone has greeted again, and knows to be recovered, are whole.
     fn note_rejoined(&mut self) {
         for id in self.ids() {
             let running = self.nodes[&id].life.as_ref().is_some_and(|life| !life.process.is_collecting());
-            if self.nodes[&id].rejoins && running && self.is_rejoined(id) {
+            if self.nodes[&id].rejoins && running && self.is_rejoined(id) && self.is_known_to_be_recovered(id)
+            {
                 self.node(id).rejoins = false;
             }
         }
+    }
+
+    /// Whether everyone who is recovered has told `id` that it knows it is, and the other way round.
+    fn is_known_to_be_recovered(&self, id: NodeId) -> bool {
+        let recovered = |node: &NodeId| {
+            let life = self.nodes[node].life.as_ref();
+            life.map(|life| &life.process).filter(|process| !process.is_collecting())
+        };
+        let Some(this) = recovered(&id) else { return false };
+        let others = self.nodes.keys().filter(|other| **other != id);
+        others.filter_map(|other| Some((other, recovered(other)?))).all(|(other, process)| {
+            this.is_known_to_be_recovered(*other) && process.is_known_to_be_recovered(id)
+        })
     }
 
     pub(crate) fn fault(&mut self) -> Result<(), Violation> {
