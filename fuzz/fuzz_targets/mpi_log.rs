@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use mainstay_mpi::compression::Compression;
 use mainstay_mpi::definition::{Comm, decode_fortran, decode_texts};
 use mainstay_mpi::field::fields;
 use mainstay_mpi::format::{FileHeader, Kind, PAGE_HEADER_BYTES, RING_MAGIC, RecordHeader, encode_page_header};
@@ -11,7 +12,7 @@ use mainstay_mpi::typemap::Typemap;
 use mainstay_mpi::varint::Bytes;
 
 const HEADER: FileHeader =
-    FileHeader { run: [0; 16], page_bytes: 4096, pages: 2, payload: Payload::Receiver };
+    FileHeader { run: [0; 16], page_bytes: 4096, pages: 2, payload: Payload::Receiver, compression: Compression::None };
 
 fuzz_target!(|input: &[u8]| {
     // Bodies behind good checksums, so that decoding is reached; then the same bytes as they are.

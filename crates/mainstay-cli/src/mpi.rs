@@ -78,6 +78,9 @@ pub(crate) struct Record {
     /// replay. Costs the program time.
     #[arg(long)]
     fill_memory: bool,
+    /// Compress pages before they are written.
+    #[arg(long)]
+    compress: bool,
     /// The launcher with its arguments and the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -155,6 +158,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         pages: options.pages,
         page_bytes: options.page_bytes,
         payload: options.payload,
+        compress: options.compress,
         timed: !options.no_times,
         fill_memory: options.fill_memory,
     })?;

@@ -1,5 +1,6 @@
 //! The bytes of a rank's log: file header, pages, record headers. Described in `docs/mpi-log-format.md`.
 
+use crate::compression::Compression;
 use crate::payload::Payload;
 
 /// First eight bytes of a log.
@@ -65,7 +66,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_byte(byte: u8) -> Option<Self> {
+    /// The kind with that number.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Call,
             2 => Self::Misses,
@@ -106,6 +109,12 @@ pub enum HeaderError {
         /// The number found.
         found: u32,
     },
+    /// A compression that this version does not know.
+    #[error("its header names a compression, {found}, that this program does not know")]
+    Compression {
+        /// The number found.
+        found: u32,
+    },
     /// The checksum is wrong.
     #[error("the checksum of its header is wrong")]
     Checksum,
@@ -130,6 +139,8 @@ pub struct FileHeader {
     pub pages: u32,
     /// Which side logs the bytes of messages.
     pub payload: Payload,
+    /// How pages stand in the log.
+    pub compression: Compression,
 }
 
 impl FileHeader {
@@ -143,6 +154,7 @@ impl FileHeader {
         bytes[32..36].copy_from_slice(&self.page_bytes.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.pages.to_le_bytes());
         bytes[40..44].copy_from_slice(&(self.payload as u32).to_le_bytes());
+        bytes[44..48].copy_from_slice(&(self.compression as u32).to_le_bytes());
         let crc = crc32c::crc32c(&bytes[16..64]);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -166,7 +178,10 @@ impl FileHeader {
         let run = bytes[16..32].try_into().expect("sixteen bytes");
         let found = u32_at(bytes, 40);
         let payload = Payload::from_number(found).ok_or(HeaderError::Payload { found })?;
-        let header = Self { run, page_bytes: u32_at(bytes, 32), pages: u32_at(bytes, 36), payload };
+        let found = u32_at(bytes, 44);
+        let compression = Compression::from_number(found).ok_or(HeaderError::Compression { found })?;
+        let header =
+            Self { run, page_bytes: u32_at(bytes, 32), pages: u32_at(bytes, 36), payload, compression };
         let page_bytes = header.page_bytes as usize;
         let fits = page_bytes.is_power_of_two()
             && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
@@ -314,8 +329,13 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const HEADER: FileHeader =
-        FileHeader { run: [7; 16], page_bytes: 4096, pages: 2, payload: Payload::Sender };
+    const HEADER: FileHeader = FileHeader {
+        run: [7; 16],
+        page_bytes: 4096,
+        pages: 2,
+        payload: Payload::Sender,
+        compression: Compression::Zstandard,
+    };
 
     #[test]
     fn a_header_is_read_back_and_any_flipped_byte_refused() {

@@ -15,6 +15,7 @@ pub mod assembly;
 pub mod call;
 pub mod clock;
 pub mod command;
+pub mod compression;
 pub mod core;
 pub mod definition;
 pub mod envelopes;

@@ -4,6 +4,7 @@
 //! next one fills; the program waits only when no page is free, and that *stall* is measured. The ring is a shared mapping, so
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
+use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, INPUTS_BYTES_MAX,
     INPUTS_HEAD_BYTES, INPUTS_OFFSET, Kind, LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC,
@@ -15,7 +16,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -92,6 +93,21 @@ struct Shared {
     changed: Condvar,
     log: File,
     synced: AtomicBool,
+    /// Where the next compressed page begins, in bytes. Pages are written one after the other.
+    end: AtomicU64,
+}
+
+impl Shared {
+    fn put_page(&self, header: &FileHeader, page: u64, bytes: &[u8]) -> io::Result<()> {
+        match header.compression {
+            Compression::None => self.log.write_all_at(bytes, header.log_offset(page)),
+            Compression::Zstandard => {
+                let frame = compression::compress(bytes, header, page);
+                let at = self.end.fetch_add(frame.len() as u64, Ordering::Relaxed);
+                self.log.write_all_at(&frame, at)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +159,7 @@ impl Pages {
             changed: Condvar::new(),
             log,
             synced: AtomicBool::new(false),
+            end: AtomicU64::new(FILE_HEADER_BYTES as u64),
         });
         let (orders, queue) = channel();
         let writer = std::thread::Builder::new()
@@ -294,10 +311,9 @@ impl Pages {
         self.wait_written(page);
         let mut failed = self.state().failed;
         if failed.is_none() && self.writing != Writing::Never {
-            let at = self.header.log_offset(page);
             let bytes = &self.current()[..offset];
             let bytes = bytes.to_vec();
-            failed = self.shared.log.write_all_at(&bytes, at).err().map(|error| errno_of(&error));
+            failed = self.shared.put_page(&self.header, page, &bytes).err().map(|error| errno_of(&error));
         }
         let used = self.stop_writer();
         match failed {
@@ -441,7 +457,7 @@ fn write_pages(shared: &Shared, map: &MmapRaw, header: FileHeader, queue: &Recei
                 )
             };
             let begun = Instant::now();
-            let mut written = shared.log.write_all_at(bytes, header.log_offset(page));
+            let mut written = shared.put_page(&header, page, bytes);
             if shared.synced.load(Ordering::Relaxed) {
                 written = written.and_then(|()| shared.log.sync_data());
             }

@@ -1,5 +1,6 @@
 //! Reading a rank's log, whole or cut off anywhere: from the file, and from the ring where the file has no more.
 
+use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, HeaderError, Kind,
     LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_BYTES_MAX, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
@@ -62,6 +63,8 @@ pub struct Reader {
     /// Contents of the ring, control block first; empty if there is none.
     ring: Vec<u8>,
     page_number: u64,
+    /// Where the next compressed page begins in the log, in bytes.
+    frame_at: u64,
     page: Vec<u8>,
     offset: usize,
     tail: Tail,
@@ -110,7 +113,16 @@ impl Reader {
                 .map(|(errno, call)| (i32::try_from(errno).unwrap_or(i32::MAX), call)),
             torn: false,
         };
-        let mut reader = Self { header, log, ring, page_number: 0, page: Vec::new(), offset: 0, tail };
+        let mut reader = Self {
+            header,
+            log,
+            ring,
+            page_number: 0,
+            frame_at: FILE_HEADER_BYTES as u64,
+            page: Vec::new(),
+            offset: 0,
+            tail,
+        };
         reader.load_page();
         reader
     }
@@ -204,9 +216,20 @@ impl Reader {
         let seed = header.seed(number);
         let mut from_file = Vec::new();
         if let Some(log) = &self.log {
-            from_file.resize(header.page_bytes as usize, 0);
-            let length = read_at_most(log, &mut from_file, header.log_offset(number)).unwrap_or(0);
-            from_file.truncate(length);
+            match header.compression {
+                Compression::None => {
+                    from_file = read_up_to(log, header.page_bytes as usize, header.log_offset(number));
+                }
+                Compression::Zstandard => {
+                    let begin = read_up_to(log, compression::FRAME_HEADER_BYTES, self.frame_at);
+                    let length = compression::frame_bytes(&begin).unwrap_or(0);
+                    // A frame is hardly longer than its page; more is damage.
+                    let length = length.min(2 * header.page_bytes as usize);
+                    let frame = read_up_to(log, length, self.frame_at);
+                    from_file = compression::decompress(&frame, &header, number).unwrap_or_default();
+                    self.frame_at += frame.len() as u64;
+                }
+            }
         }
         let ring_at = header.ring_offset(number);
         let from_ring = self.ring.get(ring_at..).unwrap_or_default();
@@ -235,6 +258,13 @@ fn whole_bytes(page: &[u8], seed: u32, number: u64) -> usize {
         }
     }
     at
+}
+
+fn read_up_to(file: &File, length: usize, at: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let length = read_at_most(file, &mut bytes, at).unwrap_or(0);
+    bytes.truncate(length);
+    bytes
 }
 
 fn read_at_most(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<usize> {

@@ -1,5 +1,6 @@
 //! What the shim is asked for, by variables of the environment that `mainstay mpi` sets.
 
+use crate::compression::Compression;
 use crate::format::{FileHeader, LOG_MAGIC};
 use crate::pages::Writing;
 use crate::payload::Payload;
@@ -29,6 +30,8 @@ pub const ALLOCATOR: &str = "GLIBC_TUNABLES";
 /// Fills memory that is handed out, so that what a program sends without having written it is the same at replay. Without its
 /// cache of freed pieces, which are handed out with addresses in them.
 pub const FILLED_MEMORY: &str = "glibc.malloc.perturb=85:glibc.malloc.tcache_count=0";
+/// `1`: pages are compressed.
+pub const COMPRESS: &str = "MAINSTAY_MPI_COMPRESS";
 /// The log that is replayed.
 pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
 /// Where the replay says how it went.
@@ -107,6 +110,10 @@ pub fn from_environment() -> Settings {
         run: run.to_be_bytes(),
         pages: pages.max(1),
         page_bytes: number(PAGE_BYTES, PAGE_BYTES_DEFAULT),
+        compression: match text(COMPRESS).as_deref() {
+            Some("1") => Compression::Zstandard,
+            _ => Compression::None,
+        },
         payload: text(PAYLOAD).and_then(|payload| payload.parse().ok()).unwrap_or_default(),
     };
     let fits = FileHeader::decode(&header.encode(LOG_MAGIC), LOG_MAGIC).is_ok();

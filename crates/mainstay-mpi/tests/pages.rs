@@ -1,14 +1,20 @@
 //! A log that is written, cut off anywhere, or cannot be written on: what is read back is a prefix of what was appended.
 
 use mainstay_mpi::command::replay::{Options, ReplayError, replay};
+use mainstay_mpi::compression::Compression;
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind};
 use mainstay_mpi::pages::{Head, Pages};
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::reader::{Reader, Record};
 use std::path::{Path, PathBuf};
 
-const HEADER: FileHeader =
-    FileHeader { run: [3; 16], page_bytes: 4096, pages: 3, payload: Payload::Receiver };
+const HEADER: FileHeader = FileHeader {
+    run: [3; 16],
+    page_bytes: 4096,
+    pages: 3,
+    payload: Payload::Receiver,
+    compression: Compression::None,
+};
 
 fn names(folder: &Path) -> (PathBuf, PathBuf) {
     (folder.join("rank-0.log"), folder.join("rank-0.ring"))
@@ -36,10 +42,13 @@ fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn what_is_appended_is_read_back_with_one_two_and_three_pages() {
-    for pages in 1..=3 {
+    let compressions = [Compression::None, Compression::Zstandard];
+    for (pages, compression) in (1..=3).flat_map(|pages| compressions.map(|compression| (pages, compression)))
+    {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, ring) = names(folder.path());
-        let mut open = Pages::create(&log, &ring, FileHeader { pages, ..HEADER }).expect("a log");
+        let mut open =
+            Pages::create(&log, &ring, FileHeader { pages, compression, ..HEADER }).expect("a log");
         let written = bodies(u64::from(pages), 400);
         for (call, body) in written.iter().enumerate() {
             let (first, second) = body.split_at(body.len() / 3);
@@ -50,15 +59,21 @@ fn what_is_appended_is_read_back_with_one_two_and_three_pages() {
         open.finish().expect("room on the disk");
         assert!(!ring.exists(), "nothing is left in it");
         let found: Vec<Vec<u8>> = read(folder.path()).into_iter().map(|record| record.body).collect();
-        assert_eq!(found, written, "{pages} pages");
+        assert_eq!(found, written, "{pages} pages, {compression:?}");
     }
 }
 
 #[test]
 fn a_killed_process_leaves_every_call_that_returned() {
+    for compression in [Compression::None, Compression::Zstandard] {
+        leaves_every_call(FileHeader { compression, ..HEADER });
+    }
+}
+
+fn leaves_every_call(header: FileHeader) {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, ring) = names(folder.path());
-    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    let mut open = Pages::create(&log, &ring, header).expect("a log");
     let written = bodies(9, 300);
     for (call, body) in written.iter().enumerate() {
         open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
@@ -80,9 +95,15 @@ fn a_killed_process_leaves_every_call_that_returned() {
 
 #[test]
 fn a_flipped_or_cut_byte_leaves_a_prefix_and_never_a_wrong_record() {
+    for compression in [Compression::None, Compression::Zstandard] {
+        leaves_a_prefix(FileHeader { compression, ..HEADER });
+    }
+}
+
+fn leaves_a_prefix(header: FileHeader) {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, ring) = names(folder.path());
-    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    let mut open = Pages::create(&log, &ring, header).expect("a log");
     let written = bodies(4, 60);
     for (call, body) in written.iter().enumerate() {
         open.append(head(call as u64 + 1), &[body]).expect("room on the disk");

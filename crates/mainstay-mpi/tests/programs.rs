@@ -59,13 +59,21 @@ struct Scene {
     program: Vec<String>,
     payload: Payload,
     fill_memory: bool,
+    compress: bool,
 }
 
 impl Scene {
     fn new(mpi: Mpi, program: &[&str]) -> Self {
         let program = program.iter().map(|&word| word.to_owned()).collect();
         let payload = Payload::default();
-        Self { mpi, folder: tempfile::tempdir().expect("a folder"), program, payload, fill_memory: false }
+        Self {
+            mpi,
+            folder: tempfile::tempdir().expect("a folder"),
+            program,
+            payload,
+            fill_memory: false,
+            compress: false,
+        }
     }
 
     /// Compiles the kernels with a compiler of this MPI.
@@ -114,6 +122,7 @@ impl Scene {
             timed: true,
             payload: self.payload,
             fill_memory: self.fill_memory,
+            compress: self.compress,
         })
         .expect("a recording")
     }
@@ -538,7 +547,7 @@ fn what_senders_logged_is_extracted_and_replays_where_no_mpi_is() {
     ];
     for mpi in installed("a run that senders logged") {
         let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &kernels);
-        scene.payload = Payload::Sender;
+        (scene.payload, scene.compress) = (Payload::Sender, true);
         let recorded = scene.record();
         assert!(recorded.status.success(), "{}: {}", mpi.name, recorded.status);
         let options = replay::Options { folder: scene.path("run"), ..replay::Options::default() };
@@ -565,7 +574,7 @@ fn what_senders_logged_is_extracted_and_replays_where_no_mpi_is() {
 fn a_killed_rank_that_senders_logged_replays_as_far() {
     for mpi in installed("a killed rank that senders logged") {
         let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["killed"]);
-        scene.payload = Payload::Sender;
+        (scene.payload, scene.compress) = (Payload::Sender, true);
         assert!(!scene.record().status.success());
         for rank in 0..RANKS {
             let bundle = scene.path("bundle");

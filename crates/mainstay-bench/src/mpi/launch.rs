@@ -237,6 +237,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
         page_bytes: PAGE_BYTES_DEFAULT,
         timed: true,
         payload: mainstay_mpi::payload::Payload::default(),
+        compress: false,
         fill_memory: false,
     }
 }

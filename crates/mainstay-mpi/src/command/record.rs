@@ -29,6 +29,8 @@ pub struct Options {
     pub payload: Payload,
     /// Whether memory from glibc's allocator is filled, see [`settings::FILLED_MEMORY`].
     pub fill_memory: bool,
+    /// Whether pages are compressed.
+    pub compress: bool,
 }
 
 /// What came of it.
@@ -146,6 +148,7 @@ impl Prepared {
             (settings::PAGE_BYTES, options.page_bytes.to_string()),
             (settings::TIMES, u8::from(options.timed).to_string()),
             (settings::PAYLOAD, options.payload.to_string()),
+            (settings::COMPRESS, u8::from(options.compress).to_string()),
         ];
         if options.fill_memory {
             let others = std::env::var(settings::ALLOCATOR).ok().filter(|others| !others.is_empty());

@@ -3,6 +3,7 @@
 //! byte for byte; and each part of the rule, turned off, must be missed.
 
 mod network;
+mod order;
 mod rank;
 mod simulation;
 

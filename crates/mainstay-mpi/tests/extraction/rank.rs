@@ -2,6 +2,7 @@
 //! *sender*. The order of steps within a call is that of the generated shim.
 
 use mainstay_mpi::call::Call;
+use mainstay_mpi::compression::Compression;
 use mainstay_mpi::core::{Buffer, Core, Known, Side};
 use mainstay_mpi::definition::Comm;
 use mainstay_mpi::envelopes::CANCELLED;
@@ -14,7 +15,8 @@ use mainstay_mpi::replaying::Halt;
 use mainstay_mpi::typemap::Typemap;
 use std::path::Path;
 
-pub(crate) const POLICIES: [Payload; 2] = [Payload::Receiver, Payload::Sender];
+pub(crate) const POLICIES: [(Payload, Compression); 2] =
+    [(Payload::Receiver, Compression::None), (Payload::Sender, Compression::Zstandard)];
 pub(crate) const COMM_NULL: u64 = 9;
 pub(crate) const WORLD: u64 = 10;
 pub(crate) const MESSAGE_NULL: u64 = 11;
@@ -72,9 +74,15 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(folder: &Path, rank: usize, size: usize) -> Self {
-        let cores = POLICIES.iter().map(|payload| {
-            let header = FileHeader { run: [9; 16], page_bytes: 4096, pages: 2, payload: *payload };
+    pub(crate) fn new(
+        folder: &Path,
+        rank: usize,
+        size: usize,
+        policies: &[(Payload, Compression)],
+        page_bytes: u32,
+    ) -> Self {
+        let cores = policies.iter().map(|&(payload, compression)| {
+            let header = FileHeader { run: [9; 16], page_bytes, pages: 2, payload, compression };
             let directory = folder.join(payload.to_string());
             let name = mainstay_mpi::settings::rank_name(i64::try_from(rank).expect("few ranks"));
             let mut recording = Recording::create(&directory, &name, header, false).expect("a log");

@@ -89,12 +89,12 @@ impl Simulation {
     pub(crate) fn new(folder: &Path, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let size = random.usize(2..=4);
-        for payload in crate::rank::POLICIES {
+        for (payload, _) in crate::rank::POLICIES {
             std::fs::create_dir(folder.join(payload.to_string())).expect("a folder");
         }
         let handles = |next| Handles { free: Vec::new(), next };
         let nodes = (0..size).map(|at| Node {
-            rank: Rank::new(folder, at, size),
+            rank: Rank::new(folder, at, size, &crate::rank::POLICIES, 4096),
             at,
             comms: BTreeMap::from([(0, WORLD)]),
             requests: Vec::new(),
