@@ -5,7 +5,7 @@
 mod bundles;
 
 use mainstay_mpi::command::record::{self, Recorded};
-use mainstay_mpi::command::replay::{self, Replayed};
+use mainstay_mpi::command::replay::{self, ReplayError, Replayed};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::rank_stat;
 use mainstay_mpi::payload::Payload;
