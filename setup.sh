@@ -4,6 +4,7 @@
 #   gcc, libc6-dev   a C compiler and linker: rustc links with it, and rustls' cryptography (ring) has C and assembly
 #   git, curl        the checkout, and the requests that tests send as a user would
 #   wrk              a public load generator: one test drives a service with it under kills
+#   gdb          tests of `mainstay mpi replay --gdb`
 #   Open MPI, MPICH, gfortran, mpi4py
 #                    programs under `mainstay mpi` are compiled and run with them: 67 packages and 1.1 GB, most of it the
 #                    compilers; half a minute from a near archive. MAINSTAY_SETUP_WITHOUT_MPI=1 leaves them out
@@ -14,10 +15,10 @@
 set -euo pipefail
 
 declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk"
-    [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [mpi4py]="python3-mpi4py")
+    [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [gdb]="gdb" [mpi4py]="python3-mpi4py")
 wanted=(cc git curl wrk)
 if [[ -z ${MAINSTAY_SETUP_WITHOUT_MPI:-} ]]; then
-    wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py)
+    wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py gdb)
 fi
 
 # mpi4py is no command but a module of the system's Python.

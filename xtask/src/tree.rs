@@ -24,14 +24,14 @@ const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "
 const MACHINE_PATHS: &[(&str, &str)] =
     &[("/wor", "k/"), ("/roo", "t/"), ("/hom", "e/"), ("/tm", "p/"), ("/Use", "rs/"), ("/mn", "t/c/")];
 
-/// The text files of the tree, by path relative to its root.
+/// The files of the tree, by path relative to its root, those that are no text without any.
 #[derive(Debug, Default)]
 pub struct Tree {
     files: BTreeMap<String, String>,
 }
 
 impl Tree {
-    /// Reads all text files below `root`.
+    /// Reads all files below `root`.
     ///
     /// # Errors
     /// Those of the file system.
@@ -55,9 +55,9 @@ impl Tree {
                     if name == ".git" {
                         continue;
                     }
-                    if let Ok(text) = String::from_utf8(std::fs::read(root.join(&path))?) {
-                        files.insert(name.to_owned(), text);
-                    }
+                    // A picture has no text, and pages link to it.
+                    let text = String::from_utf8(std::fs::read(root.join(&path))?).unwrap_or_default();
+                    files.insert(name.to_owned(), text);
                 }
             }
         }

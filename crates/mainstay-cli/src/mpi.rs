@@ -1,6 +1,9 @@
 //! `mainstay mpi`: message logging under unmodified MPI programs, and one rank replayed alone.
 
+mod check;
+mod diff;
 mod extract;
+mod timeline;
 
 use self::extract::Extract;
 use crate::verdict::{UsageError, Verdict};
@@ -49,6 +52,16 @@ Examples:
     Extract(Extract),
     /// Say what a recorded run did: calls, messages, bytes, how each rank ended.
     Stat(Stat),
+    /// Say whether the logs of a run are complete, what was sent and never received, and who waits for whom in a job that hangs.
+    #[command(
+        after_help = "Exit codes: 0 all complete and received; 1 something was found; 3 nothing could be read."
+    )]
+    Check(check::Check),
+    /// Say where two runs of a program first went different ways, rank by rank: a race.
+    #[command(after_help = "Exit codes: 0 the same order; 1 another one; 3 nothing could be read.")]
+    Diff(diff::Diff),
+    /// Write a page for a browser that shows a run: ranks as rows, calls as bars, messages as arrows. It needs no network.
+    Timeline(timeline::Timeline),
 }
 
 /// `mainstay mpi record`.
@@ -101,6 +114,9 @@ pub(crate) struct Replay {
     /// Run the program under this command, for instance "valgrind --track-origins=yes"; words are told apart by spaces.
     #[arg(long, value_name = "COMMAND", conflicts_with = "gdb")]
     under: Option<String>,
+    /// With --gdb: carry out this command of gdb, and the next, and end. `--execute run --execute backtrace` prints a crash.
+    #[arg(long, value_name = "COMMAND", requires = "gdb")]
+    execute: Vec<String>,
     /// Stop at the call of this number, counted from 1.
     #[arg(long, value_name = "CALL")]
     until: Option<u64>,
@@ -136,6 +152,9 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
         Mpi::Replay(options) => run_replay(options),
         Mpi::Extract(options) => extract::run(options),
         Mpi::Stat(options) => run_stat(&options),
+        Mpi::Check(options) => check::run(&options),
+        Mpi::Diff(options) => diff::run(&options),
+        Mpi::Timeline(options) => timeline::run(&options),
     }
 }
 
@@ -204,6 +223,7 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
         rank,
         debugger: options.gdb,
         under: options.under.iter().flat_map(|words| words.split_whitespace()).map(str::to_owned).collect(),
+        debugger_commands: options.execute,
         until: options.until,
         tolerate_send_diff: options.tolerate_send_diff,
         changed_program: options.changed_program,

@@ -24,6 +24,8 @@ pub struct Options {
     pub debugger: bool,
     /// Words of a command that runs the program: `valgrind`, for instance. None: it runs by itself.
     pub under: Vec<String>,
+    /// Commands for gdb: it carries them out and ends. None: it asks for them.
+    pub debugger_commands: Vec<String>,
     /// Number of the call to stop at.
     pub until: Option<u64>,
     /// Sends with other data are counted and let pass.
@@ -271,7 +273,14 @@ fn debugger(
     let path = options.scratch.join("gdb-script");
     std::fs::write(&path, script)?;
     let mut command = Command::new("gdb");
-    command.arg("-q").arg("-x").arg(path).arg("--args");
+    if !options.debugger_commands.is_empty() {
+        command.arg("-batch");
+    }
+    command.arg("-q").arg("-x").arg(path);
+    for each in &options.debugger_commands {
+        command.arg("-ex").arg(each);
+    }
+    command.arg("--args");
     match bundle.map(|bundle| bundle.command(start)) {
         Some((loader, arguments)) => command.arg(loader).args(arguments),
         None => command.arg(&start.program),

@@ -36,6 +36,8 @@ pub struct Start {
     pub environment: Vec<(String, String)>,
     /// Shared libraries, as the loader named them, when the rank first called MPI.
     pub libraries: Vec<PathBuf>,
+    /// The process's number, on the machine where it ran.
+    pub process: u32,
     /// Of which machine.
     pub architecture: String,
     /// Ranks of the run.
@@ -125,6 +127,7 @@ impl Start {
                 "folder" => self.folder = value.into(),
                 "argument" => self.arguments.push(value),
                 "loaded" => self.libraries.push(value.into()),
+                "pid" => self.process = value.parse().unwrap_or(0),
                 "architecture" => self.architecture = value,
                 "size" => self.size = value.parse().unwrap_or(0),
                 "library" => self.library = value,

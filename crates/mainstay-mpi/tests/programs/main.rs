@@ -4,6 +4,7 @@
 
 mod bundles;
 
+use mainstay_mpi::command::check::check;
 use mainstay_mpi::command::record::{self, Recorded};
 use mainstay_mpi::command::replay::{self, ReplayError, Replayed};
 use mainstay_mpi::command::run::Run;
@@ -154,6 +155,8 @@ impl Scene {
         let recorded = self.record();
         assert!(recorded.status.success(), "{}: {}", self.mpi.name, recorded.status);
         assert_eq!(recorded.run.ranks, (0..RANKS).collect::<Vec<_>>());
+        let checked = check(&recorded.run).expect("logs");
+        assert!(checked.clean() && checked.messages > 0, "{:?}", checked.lines(5));
         for rank in 0..RANKS {
             let stat = rank_stat(&recorded.run, rank).expect("a log");
             assert!(stat.ended && stat.unhandled.is_empty(), "{stat:?}");
