@@ -135,6 +135,8 @@ pub(crate) struct Line {
     pub(crate) undone: Undone,
     /// It delivers nothing before all agree.
     pub(crate) settles: bool,
+    /// It has waited for that at some time.
+    settled: bool,
     /// To be delivered before anything else.
     pub(crate) in_hand: VecDeque<Arrived>,
     /// Who asked for the lives that this node is in session with.
@@ -172,10 +174,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// Tells `peer`, if both are recovered, that its recovery is known here.
+    /// Tells `peer`, if both are recovered, that its recovery is known here. A node that settles counts as down until all agree: one that failed since may
+    /// have known of more that was lost together.
     pub(crate) fn say_heard(&mut self, peer: NodeId) {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        if !matches!(self.life, Life::Collecting | Life::Abandoned) && links.channel.is_recovered(peer) {
+        if matches!(self.life, Life::Running | Life::Stopping { .. }) && links.channel.is_recovered(peer) {
             sessions.put(peer, &Frame::Heard);
         }
     }
@@ -211,7 +214,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     ) {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         if asks && links.channel.session(peer).is_some() {
-            let lives = links.channel.outlived();
+            // Whoever heard of a recovery behind which it still settled may have failed before that was over.
+            let lives = if self.line.settled { Vec::new() } else { links.channel.outlived() };
             sessions.put(peer, &Frame::Outlived { asks: false, lives });
         } else if !asks
             && let Some((collecting, life)) = sessions.collecting.as_mut().zip(links.channel.session(peer))
@@ -380,6 +384,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         links.channel.settling(settles);
+        self.line.settled |= settles;
         let lives = links.channel.lives();
         for &(peer, _) in &lives {
             let concerned = settles || self.line.asking.contains(&peer);
@@ -398,6 +403,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             links.channel.settling(false);
             self.life = Life::Running;
             self.line.settles = false;
+            for (peer, _) in lives {
+                if links.channel.is_peer(peer) {
+                    sessions.put(peer, &Frame::Heard);
+                }
+            }
             self.begin_life(out);
             if self.stop_asked {
                 self.life = Life::Stopping { checkpoint_asked: false, seal: None };

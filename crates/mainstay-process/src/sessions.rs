@@ -369,7 +369,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             if links.channel.session(peer).is_some() {
                 put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
                 links.channel.close_recovery(peer).put_with_length(outgoing);
-                if links.channel.is_recovered(peer) {
+                if self.life == Life::Running && links.channel.is_recovered(peer) {
                     Frame::Heard.put_with_length(outgoing);
                 }
             }
