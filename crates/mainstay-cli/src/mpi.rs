@@ -14,7 +14,7 @@ use mainstay_mpi::command::replay::{self, default_folder, replay};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::{RankStat, rank_stat};
 use mainstay_mpi::command::toolchain::cache_folder;
-use mainstay_mpi::format::{PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_MAX};
+use mainstay_mpi::format::{PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_MAX, stop_reason};
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
 use serde_json::json;
@@ -80,7 +80,11 @@ pub(crate) struct Record {
     /// Length of a page in bytes, a power of two.
     #[arg(long, value_name = "BYTES", default_value_t = PAGE_BYTES_DEFAULT)]
     page_bytes: u32,
-    /// Do not time calls: some 20 ns and 3 bytes less for each, and no timeline.
+    /// When no page is free because the disk does not keep up: let the program wait, or drop what comes. The log then ends
+    /// there, is marked so, and can be replayed as far.
+    #[arg(long, value_enum, default_value_t = WhenBehind::Wait)]
+    when_behind: WhenBehind,
+    /// Do not time calls: some 20 ns less for each, and no timeline.
     #[arg(long)]
     no_times: bool,
     /// Who logs the bytes of messages: the receiver, so that a rank's log is complete by itself; the sender, for `mpi extract`
@@ -97,6 +101,13 @@ pub(crate) struct Record {
     /// The launcher with its arguments and the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// What is done when the disk does not keep up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum WhenBehind {
+    Wait,
+    Drop,
 }
 
 /// `mainstay mpi replay`.
@@ -179,6 +190,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         payload: options.payload,
         compress: options.compress,
         timed: !options.no_times,
+        drop_when_behind: options.when_behind == WhenBehind::Drop,
         fill_memory: options.fill_memory,
     })?;
     let ranks = recorded.run.ranks.len();
@@ -312,11 +324,7 @@ fn ns_to_ms(ns: u64) -> f64 {
 /// How a rank's log ends, in words.
 fn end_of(stat: &RankStat) -> String {
     let end = match (&stat.cut_in, stat.stopped) {
-        (_, Some(errno)) => format!(
-            "recording stopped after call {}: {}",
-            stat.calls,
-            std::io::Error::from_raw_os_error(errno)
-        ),
+        (_, Some(errno)) => format!("recording stopped after call {}: {}", stat.calls, stop_reason(errno)),
         (Some((name, call)), None) => format!("cut off in {name}, call {call}"),
         (None, None) if stat.ended => "ended".to_owned(),
         (None, None) => format!("cut off after call {}", stat.calls),

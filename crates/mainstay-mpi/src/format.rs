@@ -30,6 +30,19 @@ pub const RECORD_BYTES_MAX: usize = 1 << 34;
 pub const ENTERED_OFFSET: usize = 512;
 /// Where the control block of a ring says that, and why, recording stopped early.
 pub const STOPPED_OFFSET: usize = 1024;
+/// In the place of an error's number: the disk did not keep up, and the program was not to wait.
+pub const STOPPED_BEHIND: i32 = 1 << 20;
+
+/// Why recording stopped early, in words.
+#[must_use]
+pub fn stop_reason(stopped: i32) -> String {
+    if stopped == STOPPED_BEHIND {
+        "the disk did not keep up, and the program was not to wait".to_owned()
+    } else {
+        std::io::Error::from_raw_os_error(stopped).to_string()
+    }
+}
+
 /// Where the control block of a ring has what went into the call that the rank waits in: see [`encode_inputs`].
 pub const INPUTS_OFFSET: usize = 1536;
 /// Room for that, in bytes; of a longer call the beginning is kept.

@@ -9,7 +9,7 @@ mod lock;
 use crate::call::Call;
 use crate::core::{Buffer, Core, Known, Side};
 use crate::field::{ObjectKind, Role};
-use crate::format::Kind;
+use crate::format::{Kind, stop_reason};
 use crate::objects::{HandleStyle, Slots};
 use crate::reader::Reader;
 use crate::recording::Recording;
@@ -155,11 +155,11 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
     }
     match settings::from_environment() {
         Settings::Off => MODE_OFF,
-        Settings::Record { directory, header, timed, writing, measure_copies } => {
+        Settings::Record { directory, header, timed, writing, measure_copies, drop_when_behind } => {
             let name = format!("starting-{}", std::process::id());
             match Recording::create(&directory, &name, header, timed) {
                 Ok(mut recording) => {
-                    recording.set_writing(writing, measure_copies);
+                    recording.set_writing(writing, measure_copies, drop_when_behind);
                     let start = settings::start_values();
                     recording.write_texts(Kind::Start, start.iter().map(String::as_str));
                     recording.write_texts(Kind::Names, state.names.iter().map(String::as_str));
@@ -527,7 +527,7 @@ pub extern "C" fn ms_finish() {
                 eprintln!(
                     "mainstay mpi record: the log of this rank ends after {} calls: {}",
                     ended.calls,
-                    std::io::Error::from_raw_os_error(errno)
+                    stop_reason(errno)
                 );
             }
         }

@@ -8,7 +8,7 @@ use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, INPUTS_BYTES_MAX,
     INPUTS_HEAD_BYTES, INPUTS_OFFSET, Kind, LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC,
-    RecordHeader, STOPPED_OFFSET,
+    RecordHeader, STOPPED_BEHIND, STOPPED_OFFSET,
 };
 use memmap2::MmapRaw;
 use std::fs::{File, OpenOptions};
@@ -85,6 +85,9 @@ pub struct Pages {
     figures: Figures,
     writing: Writing,
     measures_copies: bool,
+    /// Whether recording ends when no page is free, and whether it has.
+    drops: bool,
+    behind: bool,
 }
 
 #[derive(Debug)]
@@ -183,6 +186,8 @@ impl Pages {
             figures: Figures::default(),
             writing: Writing::default(),
             measures_copies: false,
+            drops: false,
+            behind: false,
         };
         pages.begin_page(1).expect("nothing was written yet, so nothing has failed");
         Ok(pages)
@@ -192,6 +197,11 @@ impl Pages {
     pub fn set_writing(&mut self, writing: Writing) {
         self.writing = writing;
         self.shared.synced.store(writing == Writing::Synced, Ordering::Relaxed);
+    }
+
+    /// Says that recording ends rather than let the program wait for a free page.
+    pub fn drop_when_behind(&mut self) {
+        self.drops = true;
     }
 
     /// Measures from now on how long copying takes, at the price of two looks at a clock for each record.
@@ -316,7 +326,7 @@ impl Pages {
             failed = self.shared.put_page(&self.header, page, &bytes).err().map(|error| errno_of(&error));
         }
         let used = self.stop_writer();
-        match failed {
+        match failed.or(self.behind.then_some(STOPPED_BEHIND)) {
             None => {
                 let _ = std::fs::remove_file(&self.ring_path);
                 Ok(used)
@@ -353,7 +363,7 @@ impl Pages {
     }
 
     fn end_page(&mut self) {
-        if self.offset == self.header.page_bytes as usize && self.state().failed.is_some() {
+        if self.offset == self.header.page_bytes as usize && (self.behind || self.state().failed.is_some()) {
             self.page += 1;
             return;
         }
@@ -375,8 +385,11 @@ impl Pages {
     fn begin_page(&mut self, call: u64) -> Result<(), i32> {
         // The page that had this slot before must be in the file. Where its write failed, the slot has the only copy.
         let before = (self.page + 1).saturating_sub(u64::from(self.header.pages));
-        self.wait_written(before);
-        let failed = self.state().failed;
+        self.behind |= self.drops && self.writing != Writing::Never && self.state().written < before;
+        if !self.behind {
+            self.wait_written(before);
+        }
+        let failed = if self.behind { Some(STOPPED_BEHIND) } else { self.state().failed };
         if let Some(errno) = failed {
             self.page -= 1;
             self.offset = self.header.page_bytes as usize;

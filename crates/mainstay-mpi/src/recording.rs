@@ -133,9 +133,12 @@ impl Recording {
     }
 
     /// Says what becomes of full pages, and whether copying is measured.
-    pub fn set_writing(&mut self, writing: Writing, measure_copies: bool) {
+    pub fn set_writing(&mut self, writing: Writing, measure_copies: bool, drop_when_behind: bool) {
         if let Some(pages) = &mut self.pages {
             pages.set_writing(writing);
+            if drop_when_behind {
+                pages.drop_when_behind();
+            }
             if measure_copies {
                 pages.measure_copies();
             }

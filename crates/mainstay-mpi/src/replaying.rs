@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::definition::{self, Comm};
 use crate::field::{Field, ObjectKind};
-use crate::format::Kind;
+use crate::format::{Kind, stop_reason};
 use crate::reader::{Reader, Record};
 use crate::typemap::Typemap;
 use crate::varint::Bytes;
@@ -252,7 +252,7 @@ impl Replaying {
         let text = match (tail.stopped, tail.entered) {
             (Some((errno, _)), _) => format!(
                 "recording stopped after {calls} calls: {}; the program is in {name}",
-                std::io::Error::from_raw_os_error(errno)
+                stop_reason(errno)
             ),
             (None, Some((function, entered))) if !self.ended && entered == calls + 1 => {
                 format!("the recorded rank was cut off in {}, call {entered}", self.name(function))

@@ -17,6 +17,8 @@ pub const PAGES: &str = "MAINSTAY_MPI_PAGES";
 pub const PAGE_BYTES: &str = "MAINSTAY_MPI_PAGE_BYTES";
 /// `0`: calls are not timed.
 pub const TIMES: &str = "MAINSTAY_MPI_TIMES";
+/// Set: recording ends rather than let the program wait when the disk does not keep up.
+pub const DROP_WHEN_BEHIND: &str = "MAINSTAY_MPI_DROP_WHEN_BEHIND";
 /// Which side logs the bytes of messages.
 pub const PAYLOAD: &str = "MAINSTAY_MPI_PAYLOAD";
 /// Set: a page is on the disk before its slot is used again.
@@ -65,6 +67,8 @@ pub enum Settings {
         writing: Writing,
         /// Whether copying is measured.
         measure_copies: bool,
+        /// Whether recording ends rather than let the program wait.
+        drop_when_behind: bool,
     },
     /// Replay.
     Replay {
@@ -125,7 +129,8 @@ pub fn from_environment() -> Settings {
     // An order has no times.
     let timed = header.payload != Payload::None && text(TIMES).as_deref() != Some("0");
     let measure_copies = std::env::var_os(MEASURE_COPIES).is_some();
-    Settings::Record { directory: directory.into(), header, timed, writing, measure_copies }
+    let drop_when_behind = std::env::var_os(DROP_WHEN_BEHIND).is_some();
+    Settings::Record { directory: directory.into(), header, timed, writing, measure_copies, drop_when_behind }
 }
 
 /// Whether a debugger looks on.

@@ -98,6 +98,7 @@ impl Scene {
             pages: PAGES_DEFAULT,
             page_bytes: PAGE_BYTES_DEFAULT,
             timed: true,
+            drop_when_behind: false,
             payload: Payload::default(),
             fill_memory: false,
             compress: false,

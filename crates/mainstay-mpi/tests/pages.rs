@@ -1,11 +1,14 @@
 //! A log that is written, cut off anywhere, or cannot be written on: what is read back is a prefix of what was appended.
 
+use mainstay_mpi::call::Call;
 use mainstay_mpi::command::replay::{Options, ReplayError, replay};
 use mainstay_mpi::compression::Compression;
-use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind};
-use mainstay_mpi::pages::{Head, Pages};
+use mainstay_mpi::field::{Field, Role};
+use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind, STOPPED_BEHIND, stop_reason};
+use mainstay_mpi::pages::{Head, Pages, Writing};
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::reader::{Reader, Record};
+use mainstay_mpi::recording::Recording;
 use std::path::{Path, PathBuf};
 
 const HEADER: FileHeader = FileHeader {
@@ -38,6 +41,35 @@ fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
             (0..length).map(|_| random.u8(..)).collect()
         })
         .collect()
+}
+
+#[test]
+fn who_does_not_wait_for_the_disk_has_a_log_that_ends_there_and_says_so() {
+    const CALLS_MAX: u64 = 1 << 22;
+    let folder = tempfile::tempdir().expect("a folder");
+    let header = FileHeader { pages: 1, ..HEADER };
+    let mut recording = Recording::create(folder.path(), "rank-00000", header, false).expect("a log");
+    recording.set_writing(Writing::PageCache, false, true);
+    let mut call = Call::default();
+    let mut calls = 0;
+    // With one page the disk is behind whenever it was not written between two records: soon.
+    while !recording.stopped() && calls < CALLS_MAX {
+        call.begin(3, 0);
+        call.put(&Field::Input(Role::Number, 7));
+        recording.enter(3);
+        // SAFETY: the call has no memory of anybody else's.
+        unsafe { recording.write(&call) };
+        calls += 1;
+    }
+    let ended = recording.finish();
+    assert_eq!((ended.stopped, ended.calls), (Some(STOPPED_BEHIND), calls - 1));
+    assert!(stop_reason(STOPPED_BEHIND).contains("did not keep up"));
+    let log = folder.path().join("rank-00000.log");
+    let mut reader = Reader::open(&log, &log.with_extension("ring")).expect("a log");
+    let found =
+        std::iter::from_fn(|| reader.next_record()).filter(|record| record.kind == Kind::Call).count();
+    assert_eq!(found as u64, ended.calls, "every call before is there");
+    assert_eq!(reader.tail().stopped, Some((STOPPED_BEHIND, ended.calls)));
 }
 
 #[test]

@@ -236,6 +236,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
         pages,
         page_bytes: PAGE_BYTES_DEFAULT,
         timed: true,
+        drop_when_behind: false,
         payload: mainstay_mpi::payload::Payload::default(),
         compress: false,
         fill_memory: false,

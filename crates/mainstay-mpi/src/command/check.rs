@@ -1,6 +1,7 @@
 //! `mainstay mpi check`: whether the logs of a run are complete, what was sent and never received, and who waits for whom.
 
 use super::run::Run;
+use crate::format::stop_reason;
 use crate::history::{self, Communicators, History, Messages, Outgoing, Posted, World};
 use crate::reader::ReadError;
 use crate::waiting::{self, Standing, State};
@@ -173,7 +174,7 @@ impl Checked {
                 Log::Missing => lines.push(format!("rank {rank}: has no log")),
                 Log::Cut(calls, Some(errno)) => lines.push(format!(
                     "rank {rank}: recording stopped after call {calls}: {}",
-                    std::io::Error::from_raw_os_error(*errno)
+                    stop_reason(*errno)
                 )),
                 Log::Cut(calls, None) => {
                     lines.push(format!(

@@ -25,6 +25,8 @@ pub struct Options {
     pub page_bytes: u32,
     /// Whether calls are timed.
     pub timed: bool,
+    /// Whether recording ends rather than let the program wait when the disk does not keep up.
+    pub drop_when_behind: bool,
     /// Which side logs the bytes of messages.
     pub payload: Payload,
     /// Whether memory from glibc's allocator is filled, see [`settings::FILLED_MEMORY`].
@@ -150,6 +152,9 @@ impl Prepared {
             (settings::PAYLOAD, options.payload.to_string()),
             (settings::COMPRESS, u8::from(options.compress).to_string()),
         ];
+        if options.drop_when_behind {
+            variables.push((settings::DROP_WHEN_BEHIND, "1".to_owned()));
+        }
         if options.fill_memory {
             let others = std::env::var(settings::ALLOCATOR).ok().filter(|others| !others.is_empty());
             let all: Vec<String> = others.into_iter().chain([settings::FILLED_MEMORY.to_owned()]).collect();

@@ -122,6 +122,7 @@ impl Scene {
             pages,
             page_bytes,
             timed: true,
+            drop_when_behind: false,
             payload: self.payload,
             fill_memory: self.fill_memory,
             compress: self.compress,
