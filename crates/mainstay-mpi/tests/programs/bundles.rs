@@ -65,17 +65,18 @@ impl Scene {
 
 #[test]
 fn what_senders_logged_is_extracted_and_replays_where_no_mpi_is() {
+    // Few rounds each: every kernel is replayed in full by other tests.
     let kernels = [
-        "ring",
-        "halo",
-        "workers",
-        "pool",
-        "server",
-        "persistent",
-        "derived",
-        "split",
-        "collectives",
-        "probe",
+        "ring:10",
+        "halo:20",
+        "workers:40",
+        "pool:40",
+        "server:20",
+        "persistent:6",
+        "derived:4",
+        "split:3",
+        "collectives:4",
+        "probe:30",
     ];
     for mpi in installed("a run that senders logged") {
         let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &kernels);
