@@ -111,14 +111,22 @@ fn a_killed_rank_that_senders_logged_replays_as_far() {
         assert!(!scene.record().status.success());
         for rank in 0..RANKS {
             let bundle = scene.path("bundle");
-            extract(&scene.path("run"), rank, &bundle).expect("a bundle");
-            let replayed =
-                scene.replay_with(rank, &replay::Options { folder: bundle.clone(), ..Default::default() });
+            let extracted = extract(&scene.path("run"), rank, &bundle).expect("a bundle");
+            let options = replay::Options { folder: bundle.clone(), ..replay::Options::default() };
+            let replayed = scene.replay_with(rank, &options);
             assert!(replayed.same(), "rank {rank}: {}", replayed.line());
             std::fs::remove_dir_all(bundle).expect("the bundle");
+            // A neighbour may have been killed in the call that sent the last message, which then is in no log; and the rank
+            // itself before it printed what the last call brought.
+            let read =
+                |name: &str| std::fs::read_to_string(scene.path(&format!("{name}-{rank}"))).expect("output");
+            let (recorded, again) = (read("output"), read("replayed"));
+            assert!(recorded.starts_with(&again) || again.starts_with(&recorded), "rank {rank}: {again}");
+            // This one kills itself, behind what it printed.
+            if rank == 1 && extracted.assembled.cut.is_none() {
+                scene.assert_same_output(rank);
+            }
         }
-        // It received what its neighbour had sent before, and no more.
-        scene.assert_same_output(1);
     }
 }
 
