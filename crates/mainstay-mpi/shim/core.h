@@ -18,6 +18,10 @@ void ms_rank(int rank, int size, const char *library);
 int ms_next_is(int function);
 void ms_open(int function);
 void ms_in(int role, int64_t value);
+// Several in one step: `what` is a role, or HANDLES and the kind of a handle.
+enum { HANDLES = 16 };
+struct ms_input { int what; int64_t value; };
+void ms_inputs(const struct ms_input *inputs, int count);
 void ms_in_handle(int kind, uint64_t handle);
 void ms_in_data(const void *address, int64_t count, uint64_t datatype);
 void ms_in_sent(const void *address, int64_t count, uint64_t datatype, int overwritten);

@@ -4,11 +4,12 @@
 //! from that one's return to the end, never across it.
 
 pub mod definitions;
+pub mod inputs;
 mod lock;
 
 use crate::call::Call;
 use crate::core::{Buffer, Core, Known, Side};
-use crate::field::{ObjectKind, Role};
+use crate::field::ObjectKind;
 use crate::format::{Kind, stop_reason};
 use crate::objects::{HandleStyle, Slots};
 use crate::reader::Reader;
@@ -23,7 +24,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
-pub const INTERFACE: c_int = 3;
+pub const INTERFACE: c_int = 5;
 
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
@@ -85,6 +86,30 @@ impl State {
         unsafe {
             libc::fflush(std::ptr::null_mut());
             libc::_exit(HALTED);
+        }
+    }
+
+    /// A replay is at this call: says so, and stops there if it is asked to.
+    fn has_come_to(&mut self, calls: u64, function: u16) {
+        if let Some(verdict) = &mut self.verdict {
+            verdict.advance(calls);
+        }
+        if self.until != Some(calls) {
+            return;
+        }
+        let name = self.names.get(usize::from(function)).cloned().unwrap_or_default();
+        let text = format!("call {calls}, {name}: stopped there as asked");
+        if let Some(verdict) = &mut self.verdict {
+            verdict.put("until", &text);
+        }
+        eprintln!("mainstay mpi replay: {text}");
+        self.stop_at(&text);
+        if !settings::under_debugger() {
+            // SAFETY: as in `halt`.
+            unsafe {
+                libc::fflush(std::ptr::null_mut());
+                libc::_exit(HALTED);
+            }
         }
     }
 
@@ -230,52 +255,21 @@ pub extern "C" fn ms_open(function: c_int) {
         thread
     });
     let function = u16::try_from(function).expect("functions are few");
-    CALL.with_borrow_mut(|call| call.begin(function, thread));
-    state().keep();
-    step((), |core, call, name| core.open(call, name));
     let mut state = state();
-    let State { core: Some(Core { side: Side::Replaying(replaying, _), .. }), .. } = &*state else {
-        return;
-    };
-    let calls = replaying.calls();
-    if let Some(verdict) = &mut state.verdict {
-        verdict.advance(calls);
+    let State { core, names, .. } = &mut *state;
+    let opened = CALL.with_borrow_mut(|call| {
+        call.begin(function, thread);
+        let name = names.get(usize::from(function)).map_or("", |name| name);
+        core.as_mut().map_or(Ok(()), |core| core.open(call, name))
+    });
+    if let Err(halt) = opened {
+        state.halt(&halt);
     }
-    if state.until == Some(calls) {
-        let name = state.names.get(usize::from(function)).cloned().unwrap_or_default();
-        let text = format!("call {calls}, {name}: stopped there as asked");
-        if let Some(verdict) = &mut state.verdict {
-            verdict.put("until", &text);
-        }
-        eprintln!("mainstay mpi replay: {text}");
-        let stay = settings::under_debugger();
-        state.stop_at(&text);
-        if !stay {
-            // SAFETY: as in `halt`.
-            unsafe {
-                libc::fflush(std::ptr::null_mut());
-                libc::_exit(HALTED);
-            }
-        }
+    if let Some(Core { side: Side::Replaying(replaying, _), .. }) = &state.core {
+        let calls = replaying.calls();
+        state.has_come_to(calls, function);
     }
-}
-
-/// A number goes in: 1 number, 2 peer, 3 tag, 4 count.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_in(role: c_int, value: i64) {
-    let role = match role {
-        2 => Role::Peer,
-        3 => Role::Tag,
-        4 => Role::Count,
-        _ => Role::Number,
-    };
-    step((), |core, call, name| core.number(call, name, role, value));
-}
-
-/// A handle goes in.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_in_handle(kind: c_int, handle: u64) {
-    step((), |core, call, name| core.handle(call, name, kind_of(kind), handle));
+    state.keep();
 }
 
 /// Message data goes in.

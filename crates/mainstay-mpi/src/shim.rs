@@ -284,11 +284,10 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     if let Some(status) = &status {
         put(format!("MPI_Status own = {{0}}, *seen = {status} == MPI_STATUS_IGNORE ? &own : {status};"));
     }
-    for (parameter, spec) in parameters.iter().zip(&call.parameters) {
-        for line in inputs(parameter, spec, persistent) {
-            put(line);
-        }
-    }
+    let lines = parameters.iter().zip(&call.parameters);
+    let lines: Vec<String> =
+        lines.flat_map(|(parameter, spec)| inputs(parameter, spec, persistent)).collect();
+    in_few_steps(&lines).into_iter().for_each(&mut put);
     let arguments: Vec<&str> = parameters
         .iter()
         .map(|parameter| if Some(&parameter.name) == status.as_ref() { "seen" } else { &parameter.name })
@@ -348,6 +347,29 @@ fn waits(parameters: &[Parameter], call: &Call) -> bool {
     });
     let makes = call.name.starts_with("Comm_create") || call.name.starts_with("Intercomm_");
     (among_ranks && moves) || makes || call.name == "Barrier"
+}
+
+/// Numbers and handles that follow each other go in by one step: a step costs as much as what it does.
+fn in_few_steps(lines: &[String]) -> Vec<String> {
+    let scalar = |line: &String| -> Option<String> {
+        if let Some(handle) = line.strip_prefix("ms_in_handle(") {
+            let (kind, value) = handle.strip_suffix(");")?.split_once(", ")?;
+            return Some(format!("{{HANDLES + {kind}, (int64_t){value}}}"));
+        }
+        let (role, value) = line.strip_prefix("ms_in(")?.strip_suffix(");")?.split_once(", ")?;
+        Some(format!("{{{role}, {value}}}"))
+    };
+    let mut out = Vec::new();
+    for group in lines.chunk_by(|one, other| scalar(one).is_some() && scalar(other).is_some()) {
+        let scalars: Vec<String> = group.iter().filter_map(scalar).collect();
+        if scalars.len() < 2 {
+            out.extend(group.iter().cloned());
+        } else {
+            let count = scalars.len();
+            out.push(format!("ms_inputs((const struct ms_input[]){{{}}}, {count});", scalars.join(", ")));
+        }
+    }
+    out
 }
 
 fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool) -> Vec<String> {
@@ -466,7 +488,9 @@ mod tests {
     fn a_call_of_the_table_is_wrapped_and_another_forwarded() {
         let source = source(HEADER).expect("a shim");
         assert!(source.contains("in_sent(buf, count, datatype, 0);"), "the table's names, not the header's");
-        assert!(source.contains("ms_in(PEER, (int64_t)dest);"));
+        assert!(source.contains(
+            "{COUNT, (int64_t)count}, {HANDLES + DATATYPE, (int64_t)HANDLE(datatype)}, {PEER, (int64_t)dest}"
+        ));
         assert!(source.contains("ms_wait();"), "a send may wait");
         assert!(source.contains("ms_unhandled(FN_Win_fence);"));
         assert!(source.contains("ms_from_fortran(COMM"));

@@ -96,9 +96,9 @@ pub fn family_of_program(bytes: &[u8]) -> Option<Family> {
     let names = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     if !bytes.starts_with(b"\x7fELF") {
         None
-    } else if names(b"libmpich.so") || names(b"libmpi.so.12") {
+    } else if names(b"libmpich.so") || names(b"libmpichfort.so") || names(b"libmpi.so.12") {
         Some(Family::Mpich)
-    } else if names(b"libmpi.so.") {
+    } else if names(b"libmpi.so.") || names(b"libmpi_mpifh.so.") {
         Some(Family::OpenMpi)
     } else {
         None
@@ -262,6 +262,9 @@ mod tests {
     fn the_mpi_of_a_program_is_told_by_its_libraries() {
         assert_eq!(family_of_program(b"\x7fELF..libmpi.so.40\0"), Some(Family::OpenMpi));
         assert_eq!(family_of_program(b"\x7fELF..libmpich.so.12\0"), Some(Family::Mpich));
+        // A program in Fortran may name the library of its language alone.
+        assert_eq!(family_of_program(b"\x7fELF..libmpi_mpifh.so.40\0"), Some(Family::OpenMpi));
+        assert_eq!(family_of_program(b"\x7fELF..libmpichfort.so.12\0"), Some(Family::Mpich));
         assert_eq!(family_of_program(b"\x7fELF..libc.so.6\0"), None);
         assert_eq!(family_of_program(b"#!/bin/sh libmpi.so.40"), None);
     }

@@ -1,0 +1,59 @@
+//! Numbers and handles that go into a call: one by one, or several in one step.
+
+use super::{kind_of, step};
+use crate::call::Call;
+use crate::core::Core;
+use crate::field::Role;
+use crate::replaying::Halt;
+use std::ffi::c_int;
+
+/// A number or a handle, as C hands it over.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Input {
+    /// 1 number, 2 peer, 3 tag, 4 count; a handle of a kind has [`HANDLES`] and the kind.
+    what: c_int,
+    value: i64,
+}
+
+/// Above it are handles.
+const HANDLES: c_int = 16;
+
+impl Input {
+    fn put(self, core: &mut Core, call: &mut Call, name: &str) -> Result<(), Halt> {
+        let role = match self.what {
+            2 => Role::Peer,
+            3 => Role::Tag,
+            4 => Role::Count,
+            kind if kind > HANDLES => {
+                return core.handle(call, name, kind_of(kind - HANDLES), self.value.cast_unsigned());
+            }
+            _ => Role::Number,
+        };
+        core.number(call, name, role, self.value)
+    }
+}
+
+/// A number goes in: 1 number, 2 peer, 3 tag, 4 count.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_in(role: c_int, value: i64) {
+    step((), |core, call, name| Input { what: role, value }.put(core, call, name));
+}
+
+/// A handle goes in.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_in_handle(kind: c_int, handle: u64) {
+    step((), |core, call, name| core.handle(call, name, kind_of(kind), handle));
+}
+
+/// Numbers and handles go in, in order.
+///
+/// # Safety
+/// `count` of them are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ms_inputs(inputs: *const Input, count: c_int) {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let inputs = unsafe { std::slice::from_raw_parts(inputs, count) };
+    step((), |core, call, name| inputs.iter().try_for_each(|input| input.put(core, call, name)));
+}
