@@ -285,27 +285,6 @@ fn every_rank_of_hpcc_replays_alone_without_a_network_when_memory_is_filled() {
 }
 
 #[test]
-#[ignore = "the full run has time for it"]
-fn every_rank_of_scalapack_replays_alone_without_a_network() {
-    for mpi in installed("ScaLAPACK's tests") {
-        let folder = format!("/usr/lib/x86_64-linux-gnu/scalapack/{}-tests", mpi.suffix);
-        if !Path::new(&folder).is_dir() || !without_network() {
-            println!(
-                "skipped: ScaLAPACK's tests under {}: not installed, or no namespace can be made",
-                mpi.name
-            );
-            continue;
-        }
-        let scene = Scene::new(mpi, &[&format!("{folder}/xdlu")]);
-        // One matrix on a row of ranks, where Debian's input has hundreds.
-        let input =
-            format!("'LU'\n'MPI'\n'LU.out'\n6\n1\n40 40\n40 40\n1\n8\n1\n1\n1\n8\n1\n1\n{RANKS}\n1.0\nT\n");
-        std::fs::write(scene.path("LU.dat"), input).expect("a file");
-        assert_real_program_replays(&scene, &[]);
-    }
-}
-
-#[test]
 fn every_rank_of_an_mpi4py_program_replays_alone() {
     // Debian's mpi4py is of Open MPI, and of Debian's Python.
     let python = "/usr/bin/python3";
