@@ -1,5 +1,6 @@
 //! `mainstay snapshot`, `mainstay snapshot verify` and `mainstay restore`: a consistent copy of a whole cluster, and the way back to it.
 
+mod block;
 mod line;
 pub(crate) mod restore;
 mod take;
@@ -8,6 +9,7 @@ use crate::verdict::{UsageError, Verdict};
 use line::Line;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use take::How;
 
 /// `mainstay snapshot`.
 #[derive(Debug, clap::Args)]
@@ -24,6 +26,12 @@ pub(crate) struct Snapshot {
     /// For how long it is tried, also again, in seconds: no snapshot comes about while a node is away.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     within: u64,
+    /// Begin nothing new anywhere until no message is on its way: a line with empty channels. Requests wait meanwhile.
+    #[arg(long)]
+    blocking: bool,
+    /// Then stop every node there, cleanly: to go on with another binary.
+    #[arg(long, requires = "blocking")]
+    stop: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -55,8 +63,19 @@ pub(crate) fn run(options: &Snapshot) -> anyhow::Result<Verdict> {
             UsageError { explanation: "name the directory that the snapshot goes to".to_owned() }.into()
         );
     };
-    let line = take::take(&options.nodes, directory, Duration::from_secs(options.within))?;
+    let how = match (options.blocking, options.stop) {
+        (false, _) => How::GoingOn,
+        (true, false) => How::Blocking,
+        (true, true) => How::Stopping,
+    };
+    let line = take::take(&options.nodes, directory, Duration::from_secs(options.within), how)?;
     show(&line, options.json)?;
+    if how == How::Stopping {
+        eprintln!(
+            "every node has stopped in this state. Start the same binary again, or a new one, on all of them; {} is the way back",
+            directory.display()
+        );
+    }
     Ok(Verdict::Clean)
 }
 

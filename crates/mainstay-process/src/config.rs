@@ -53,6 +53,10 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// Requests that wait to be logged (no free page) or delivered (immediate logging).
     pub backlog_requests_max: usize,
+    /// Requests that wait until a blocking snapshot is taken.
+    pub blocked_requests_max: usize,
+    /// How long a node begins nothing new for a blocking snapshot, at most.
+    pub block_max: Duration,
     /// Unexpired idempotency keys.
     pub keys_max: usize,
     /// How long a key is remembered after its first use.
@@ -80,6 +84,8 @@ impl Default for Limits {
         Self {
             body_bytes_max: 1 << 20,
             backlog_requests_max: 4096,
+            blocked_requests_max: 1024,
+            block_max: Duration::from_secs(10),
             keys_max: 1_000_000,
             key_retention: Duration::from_secs(24 * 3600),
             clients_max: 100_000,

@@ -215,6 +215,8 @@ pub enum Reply {
 pub enum Limit {
     /// Requests waiting to be logged or delivered.
     Backlog,
+    /// Requests waiting until a blocking snapshot is taken.
+    Blocked,
     /// Unexpired idempotency keys.
     Keys,
     /// Registered clients, or threads of one client.

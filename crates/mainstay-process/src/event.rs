@@ -56,6 +56,8 @@ pub enum Event {
         /// Which.
         snapshot: SnapshotId,
     },
+    /// The coordinator of a blocking snapshot asks for something.
+    Block(BlockEvent),
     /// From another node.
     Peer(PeerEvent),
     /// What became of an [`crate::effect::Effect::Spill`], also one of an earlier life.
@@ -112,6 +114,32 @@ pub enum Resolution {
     SendAgain,
     /// It shall not: give it up.
     Abandon,
+}
+
+/// What the coordinator of a blocking snapshot asks a node for. What does not fit the node's state any more is passed over: `Process::block_report`
+/// says what is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockEvent {
+    /// Begin nothing new, for [`crate::config::Limits::block_max`] at most.
+    Begin {
+        /// For which snapshot.
+        snapshot: SnapshotId,
+    },
+    /// Stay blocked for as long again.
+    Renew {
+        /// The snapshot that it is blocked for.
+        snapshot: SnapshotId,
+    },
+    /// Go on.
+    Release {
+        /// The snapshot that it is blocked for.
+        snapshot: SnapshotId,
+    },
+    /// Stop cleanly in the state of the cut: the part is final, and nothing has been delivered since.
+    StopHere {
+        /// The snapshot that it is blocked for.
+        snapshot: SnapshotId,
+    },
 }
 
 /// What happens on the connections to other nodes.

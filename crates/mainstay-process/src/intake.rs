@@ -61,6 +61,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if self.life == Life::Abandoned {
             return;
         }
+        let Some(pending) = self.hold_back(pending, out) else { return };
         // On a full disk what nobody could repeat waits for space; a request is answered at once.
         let not_behind = pending.token.is_some() && matches!(self.journal.health(), Health::Full { .. });
         let waits = self.waits_for_others() || !self.line.in_hand.is_empty();
@@ -93,7 +94,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Whether the delivery of a due timer is on its way already.
     pub(crate) fn waits(&self, timer: u64) -> bool {
         let is_its = |pending: &Pending| pending.delivery == Delivery::Timer { timer };
-        self.backlog.iter().any(is_its) || self.logged.iter().any(|logged| is_its(&logged.pending))
+        self.backlog.iter().any(is_its)
+            || self.held_back().any(is_its)
+            || self.logged.iter().any(|logged| is_its(&logged.pending))
     }
 
     pub(crate) fn tick(&mut self, out: &mut Vec<Effect>) {

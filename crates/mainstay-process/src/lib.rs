@@ -19,10 +19,12 @@
 
 pub mod acknowledgement;
 mod attempts;
+pub mod blocking;
 pub mod checkpoint;
 mod clients;
 mod collecting;
 pub mod config;
+pub mod coordinator;
 mod covering;
 pub mod dry_run;
 pub mod effect;

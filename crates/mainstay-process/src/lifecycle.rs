@@ -105,6 +105,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         // An at-most-once output in flight would be in doubt in the next life: its answer is worth waiting for.
         let in_flight =
             outbox.iter().any(|(_, output)| output.intended && output.state != OutputState::InDoubt);
+        // At a line none is: `Process::is_quiet`.
+        let in_flight = in_flight && !self.ends_here();
         if !self.backlog.is_empty() || !self.logged.is_empty() || !self.gate.is_empty() || in_flight {
             return;
         }
@@ -125,9 +127,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// Whether the last checkpoint of this life has been asked for.
+    /// Whether nothing is delivered in this life any more: its last checkpoint has been asked for, or it ends at a line.
     pub(crate) fn is_closing(&self) -> bool {
-        matches!(self.life, Life::Stopping { checkpoint_asked: true, .. })
+        matches!(self.life, Life::Stopping { checkpoint_asked: true, .. }) || self.ends_here()
     }
 
     pub(crate) fn set_wake(&mut self, out: &mut Vec<Effect>) {
@@ -144,7 +146,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         // A due timer that waits for the journal goes on when the journal does, not by the clock.
         let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
         let unread = self.has_unread().then_some(self.now);
-        let next = [timer.map(|(due, _)| due), checkpoint, retry, unread].into_iter().flatten().min();
+        let times = [timer.map(|(due, _)| due), checkpoint, retry, unread, self.blocked_until()];
+        let next = times.into_iter().flatten().min();
         if let Some(next) = next
             && self.wake.is_none_or(|wake| next < wake)
         {

@@ -6,6 +6,7 @@
 //! After every step: what the journal has published is known to the gate; nothing stands in `logged` whose record is safe;
 //! nothing stands in `backlog` while the journal takes records.
 
+use crate::blocking::Blocked;
 use crate::checkpoint::{self, Saved};
 use crate::config::Config;
 use crate::effect::{Effect, Reply, Unavailable};
@@ -79,6 +80,8 @@ pub struct Process<H, M> {
     /// What is volatile about the links to other nodes; `None` for a process that stands alone.
     pub(crate) sessions: Option<Sessions>,
     pub(crate) snapshots: Snapshots,
+    /// Set while it begins nothing new.
+    pub(crate) blocked: Option<Blocked>,
     /// Its way to a line that all nodes agree on, after a loss.
     pub(crate) line: Line,
 }
@@ -128,6 +131,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             refuse_after_life(event, out);
             return;
         }
+        self.unblock_if_over();
         self.read_on(out);
         match event {
             Event::Request(request) => {
@@ -156,6 +160,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Checkpoint(event) => self.checkpoint_event(event),
             Event::Snapshot(event) => self.snapshot_event(event, out),
             Event::TakeSnapshot { snapshot } => self.hear_of(snapshot),
+            Event::Block(event) => self.block_event(event, out),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Spill(event) => self.spill_event(event),
             Event::Drained => {
@@ -165,6 +170,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Tick => self.tick(out),
             Event::CheckpointNow => self.schedule.force(),
             Event::Stop if self.life == Life::Running => {
+                self.unblock();
                 self.life = Life::Stopping { checkpoint_asked: false, seal: None };
             }
             Event::Stop => self.stop_asked |= self.waits_for_others(),
@@ -201,7 +207,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             released: gate.released,
             keys: tables.keys.len(),
             clients: tables.clients.len(),
-            backlog: self.backlog.len() + self.logged.len(),
+            backlog: self.backlog.len() + self.logged.len() + self.held_back().count(),
             quarantined: tables.quarantined,
             ..self.stats
         }
@@ -323,6 +329,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     /// Nothing held on the durable mark will ever leave: say so to whoever waits, without saying what became of it.
     fn poisoned(&mut self, out: &mut Vec<Effect>) {
+        self.unblock();
         let mut discarded = Vec::new();
         self.gate.never(Mark::Durable, &mut discarded);
         for held in discarded {
@@ -392,6 +399,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if self.waits_for_others() || !self.deliver_in_hand(out) {
             return;
         }
+        self.take_up_outcomes();
         while self.life != Life::Abandoned
             && let Some(pending) = self.backlog.pop_front()
         {

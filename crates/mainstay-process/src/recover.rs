@@ -463,6 +463,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             began_whole: report.sealed || report.created,
             sessions,
             snapshots,
+            blocked: None,
             line,
         };
         let mut losses = Vec::new();

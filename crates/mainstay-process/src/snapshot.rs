@@ -188,11 +188,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    fn known_snapshot(&self) -> SnapshotId {
+    pub(crate) fn known_snapshot(&self) -> SnapshotId {
         self.history.links.as_ref().map_or(SnapshotId::NONE, |links| links.channel.snapshot())
     }
 
-    fn may_cut(&self) -> Result<(), Missed> {
+    pub(crate) fn may_cut(&self) -> Result<(), Missed> {
         match self.life {
             Life::Collecting | Life::Settling => Err(Missed::Recovering),
             // What is in hand is in no state yet, and its senders have dropped it.
@@ -215,6 +215,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // What it takes in now came after the cut of others: it must not cut later.
             Err(why) => self.miss_snapshot(snapshot, why),
         }
+    }
+
+    /// Whether the state of a cut for `snapshot` has been handed out to be saved, or is a file.
+    pub(crate) fn has_cut(&self, snapshot: SnapshotId) -> bool {
+        let Snapshots { taking, finished, .. } = &self.snapshots;
+        finished.contains(&snapshot) || taking.as_ref().is_some_and(|taking| taking.snapshot == snapshot)
     }
 
     fn miss_snapshot(&mut self, snapshot: SnapshotId, why: Missed) {

@@ -11,6 +11,7 @@ use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
+use mainstay_journal::journal::Health;
 use mainstay_process::checkpoint::{Saved, final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
@@ -104,6 +105,11 @@ impl<H: Handler + Send + 'static> Core<H> {
     /// The disk, to be told of completions by.
     pub(crate) fn disk(&self) -> &Disk {
         &self.disk
+    }
+
+    /// Whether nothing follows in the journal, and the next life has nothing to replay.
+    pub(crate) fn is_sealed(&self) -> bool {
+        matches!(self.process.journal().health(), Health::Sealed)
     }
 
     /// Hands over all that is at hand, then says that it is drained: one sync for all of it.

@@ -48,6 +48,8 @@ pub(crate) struct Shared<H> {
     relief: Sender<Role>,
     inbox: Mutex<Inbox<H>>,
     core: Mutex<Option<Core<H>>>,
+    /// Whether the last life ended with a seal.
+    pub(crate) sealed: AtomicBool,
     /// Whether a clean stop was asked for: a life that begins after a panic stops as well.
     stop_asked: AtomicBool,
     /// Told when the process ends: with why it gave itself up, or `None` after a clean stop.
@@ -112,6 +114,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
             ports: OnceLock::new(),
             relief,
             inbox: Mutex::new(Inbox::recovering()),
+            sealed: AtomicBool::new(false),
             stop_asked: AtomicBool::new(false),
             core: Mutex::new(None),
             on_end: Box::new(on_end),
@@ -325,6 +328,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
                     return;
                 }
                 Round::Stopped => {
+                    self.sealed.store(core_in_hand.is_sealed(), Ordering::Release);
                     drop(core);
                     (self.on_end)(&shared, None);
                     return;

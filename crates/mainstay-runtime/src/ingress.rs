@@ -154,10 +154,12 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         let addressed = self.settings.addressed;
         let Target { path, head } = Target::of(path, addressed)?;
         let allowed = match path {
-            "/call" | "/query" | "/clients" | "/checkpoint" | "/snapshots" => Method::POST,
+            "/call" | "/query" | "/clients" | "/checkpoint" | "/snapshots" | "/snapshots/block" => {
+                Method::POST
+            }
             "/health" | "/losses" | "/metrics" | "/outputs" | "/status" => Method::GET,
             _ if output_to_resolve(path).is_some() => Method::POST,
-            _ if Asked::of(path).is_some() => Method::GET,
+            _ if let Some(asked) = Asked::of(path) => asked.method(request.method()),
             _ => return Err(Refusal::NoSuchPath { addressed }),
         };
         if request.method() != allowed {
@@ -174,7 +176,8 @@ impl<H: Handler + Send + 'static> Ingress<H> {
             "/losses" => report::losses(&self.shared).await,
             "/checkpoint" => self.checkpoint(),
             "/snapshots" => self.begin_snapshot().await,
-            _ if Asked::of(path).is_some() => self.snapshot(Asked::of(path).expect("it was just seen")).await,
+            "/snapshots/block" => self.begin_block().await,
+            _ if let Some(asked) = Asked::of(path) => self.snapshot(asked, request.method()).await,
             _ => self.resolve(request, seat).await,
         }
     }

@@ -180,7 +180,7 @@ impl<S: Subject> Oracle<S> {
                     Limit::Keys => Reach::BusyKeys,
                     Limit::Clients => Reach::BusyClients,
                     Limit::Outputs => Reach::BusyOutputs,
-                    Limit::OpenRequests | Limit::SenderLog => {
+                    Limit::OpenRequests | Limit::SenderLog | Limit::Blocked => {
                         unreachable!("this machine answers at once and has no peers")
                     }
                 });

@@ -197,6 +197,16 @@ reach! {
     LineFinished = "line_finished",
     /// Messages were on the way in a finished line.
     LineWithMessagesOnTheWay = "line_with_messages_on_the_way",
+    /// A blocking snapshot failed, and all were let go on.
+    BlockAborted = "block_aborted",
+    /// A node had been blocked for as long as it may.
+    BlockRanOut = "block_ran_out",
+    /// Who took a blocking snapshot died.
+    CoordinatorDied = "coordinator_died",
+    /// More requests came to a blocked node than it holds.
+    BusyBlocked = "busy_blocked",
+    /// All parts of a blocking snapshot were final.
+    LineWithEmptyChannels = "line_with_empty_channels",
     /// A new world began with a line.
     LineRestored = "line_restored",
     /// A node said that it may have lost deliveries.

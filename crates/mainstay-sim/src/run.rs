@@ -98,6 +98,7 @@ impl SimMachine {
                 Rule::TrimAfterCheckpoint,
                 Rule::ReleaseOnce,
                 Rule::CutBeforeDelivery,
+                Rule::CutAfterDrained,
             ],
         }
     }

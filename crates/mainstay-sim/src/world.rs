@@ -166,6 +166,8 @@ impl<S: Subject> World<S> {
         let limits = Limits {
             body_bytes_max: 2000,
             backlog_requests_max: random.between(3, 20) as usize,
+            blocked_requests_max: 0,
+            block_max: Duration::ZERO,
             keys_max: random.between(6, 60) as usize,
             key_retention: ms(&mut random, 20, 300),
             clients_max: random.between(2, 4) as usize,

@@ -33,6 +33,8 @@ pub enum Rule {
     CutBeforeDelivery,
     /// What is lost because more nodes failed at once than a policy survives is said.
     LossStated,
+    /// In a blocking snapshot nobody cuts before no message is on the way.
+    CutAfterDrained,
 }
 
 impl Rule {
@@ -49,7 +51,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -64,6 +66,7 @@ impl Rule {
         Self::KeepUntilCovered,
         Self::CutBeforeDelivery,
         Self::LossStated,
+        Self::CutAfterDrained,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -84,6 +87,7 @@ impl Rule {
             Self::KeepUntilCovered => "transport-trusted",
             Self::CutBeforeDelivery => "marker-behind",
             Self::LossStated => "loss-unstated",
+            Self::CutAfterDrained => "cut-before-drained",
         }
     }
 
@@ -120,6 +124,7 @@ impl Rule {
             Self::KeepUntilCovered => {
                 "application-level reliable messaging: Zhao 2014, section 2.3.2, figure 2.12; Saltzer, Reed and Clark 1984"
             }
+            Self::CutAfterDrained => "blocking checkpoints: Tamir and Séquin 1984; Mattern 1987, section 5",
             Self::CutBeforeDelivery => "the marker rule: Chandy and Lamport 1985; Lai and Yang 1987",
         }
     }

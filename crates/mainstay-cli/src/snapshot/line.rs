@@ -71,8 +71,17 @@ pub(crate) struct Line {
 
 impl Line {
     /// Checks parts that were just fetched, and writes them to `directory`, which must not exist.
-    pub(crate) fn write(directory: &Path, fetched: &[Vec<u8>]) -> anyhow::Result<Self> {
+    ///
+    /// `empty`: no message may be on its way in it.
+    pub(crate) fn write(directory: &Path, fetched: &[Vec<u8>], empty: bool) -> anyhow::Result<Self> {
         let (manifest, parts) = checked(fetched.iter().map(Vec::as_slice))?;
+        if empty && manifest.messages_on_the_way > 0 {
+            bail!(
+                "{} messages are on their way in snapshot {}, which was to have none: a bug. Nothing was written",
+                manifest.messages_on_the_way,
+                manifest.snapshot
+            );
+        }
         let name = directory.file_name().context("the snapshot's directory has no name")?;
         let partial = directory.with_file_name(format!("{}.partial", name.to_string_lossy()));
         fs::create_dir(&partial).with_context(|| format!("{} cannot be made", partial.display()))?;

@@ -1,5 +1,6 @@
-//! Takes a snapshot of a running cluster: begins it at one node, waits until every node's part is final, fetches the parts.
+//! Takes a snapshot of a running cluster: has every node cut, waits until every node's part is final, fetches the parts.
 
+use super::block::{Block, stop};
 use super::line::Line;
 use crate::asking::{ANSWER_TIMEOUT, agent};
 use crate::verdict::UsageError;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the nodes.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Between an attempt that failed and the next one: each has every node write its state.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -33,6 +34,17 @@ struct Said {
     part: PartState,
 }
 
+/// What the nodes do meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// What they always do.
+    GoingOn,
+    /// They begin nothing new until all have cut.
+    Blocking,
+    /// Nor after that: they stop.
+    Stopping,
+}
+
 /// How an attempt ended.
 enum Attempt {
     Finished,
@@ -41,7 +53,7 @@ enum Attempt {
     OutOfTime(String),
 }
 
-pub(super) fn take(nodes: &[String], directory: &Path, within: Duration) -> anyhow::Result<Line> {
+pub(super) fn take(nodes: &[String], directory: &Path, within: Duration, how: How) -> anyhow::Result<Line> {
     if directory.exists() {
         let explanation =
             format!("{} exists: a snapshot goes to a directory of its own", directory.display());
@@ -58,16 +70,41 @@ pub(super) fn take(nodes: &[String], directory: &Path, within: Duration) -> anyh
                 within.as_secs()
             );
         }
-        let Some(snapshot) = begin(&agent, &nodes[first], &mut last) else {
-            std::thread::sleep(LOOK_EVERY);
-            continue;
+        let block = match how {
+            How::GoingOn => None,
+            How::Blocking | How::Stopping => match Block::until_all_have_cut(&agent, &nodes, first, deadline)
+            {
+                Ok(block) => Some(block),
+                Err(why) => {
+                    eprintln!("{why}");
+                    last = why;
+                    std::thread::sleep(AGAIN_AFTER);
+                    continue;
+                }
+            },
         };
-        eprintln!("snapshot {snapshot} begins at {}", nodes[first]);
+        let snapshot = match &block {
+            Some(block) => block.snapshot().to_owned(),
+            None => {
+                let Some(snapshot) = begin(&agent, &nodes[first], &mut last) else {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                };
+                eprintln!("snapshot {snapshot} begins at {}", nodes[first]);
+                snapshot
+            }
+        };
+        // Who is to stop stays blocked until then.
+        let kept = block.filter(|_| how == How::Stopping).map(Block::keep);
         match wait(&agent, &nodes, &snapshot, deadline) {
             Attempt::Finished => {
                 let fetched: anyhow::Result<Vec<_>> =
                     nodes.iter().map(|node| fetch(node, &snapshot, deadline)).collect();
-                return Line::write(directory, &fetched?);
+                let line = Line::write(directory, &fetched?, how != How::GoingOn)?;
+                return match kept {
+                    None => Ok(line),
+                    Some(kept) => stop(kept).map(|()| line),
+                };
             }
             Attempt::Failed(why) => {
                 eprintln!("snapshot {snapshot} failed: {why}");

@@ -27,7 +27,7 @@ fn answer(port: u16, number: u64) -> String {
     }
 }
 
-fn snapshot_during_kills_and_go_back(policy: &str) {
+fn snapshot_during_kills_and_go_back(policy: &str, how_taken: &[&str]) {
     let how = Running { policy, trust_transport: false };
     let mut nodes = Nodes::start(&how);
     let port = nodes.http[0];
@@ -42,7 +42,9 @@ fn snapshot_during_kills_and_go_back(policy: &str) {
             }
         });
         let snapshot = scope.spawn(|| {
-            let mut arguments = vec!["snapshot", "line", "--json", "--node"];
+            let mut arguments = vec!["snapshot", "line", "--json"];
+            arguments.extend(how_taken);
+            arguments.push("--node");
             arguments.extend(urls.iter().map(String::as_str));
             run(&taken_into, &arguments)
         });
@@ -56,6 +58,9 @@ fn snapshot_during_kills_and_go_back(policy: &str) {
     });
     assert_eq!(taken.code, 0, "{}", taken.err);
     let manifest = taken.json();
+    if how_taken.contains(&"--blocking") {
+        assert_eq!(manifest["messages_on_the_way"], 0, "{manifest}");
+    }
     let asked = asked.load(Ordering::Relaxed);
     drop(nodes);
 
@@ -96,10 +101,42 @@ fn snapshot_during_kills_and_go_back(policy: &str) {
 
 #[test]
 fn a_line_taken_during_kills_is_restored_under_hybrid() {
-    snapshot_during_kills_and_go_back("hybrid");
+    snapshot_during_kills_and_go_back("hybrid", &[]);
 }
 
 #[test]
 fn a_line_taken_during_kills_is_restored_under_optimistic() {
-    snapshot_during_kills_and_go_back("optimistic");
+    snapshot_during_kills_and_go_back("optimistic", &[]);
+}
+
+#[test]
+fn a_line_with_empty_channels_taken_during_kills_is_restored_under_sender_based() {
+    snapshot_during_kills_and_go_back("sender-based", &["--blocking"]);
+}
+
+#[test]
+fn nodes_whose_coordinator_was_killed_go_on_by_themselves() {
+    let nodes = Nodes::start(&Running { policy: "hybrid", trust_transport: false });
+    answer(nodes.http[0], 0);
+    let (status, named) = ask(nodes.http[0], "POST", "/snapshots/block", "", "").expect("it answers");
+    assert_eq!(status, 202, "{named}");
+    let named: serde_json::Value = serde_json::from_str(&named).expect("JSON");
+    let snapshot = named["snapshot"].as_str().expect("a name");
+    for &port in &nodes.http[1..] {
+        let blocked = ask(port, "POST", &format!("/snapshots/{snapshot}/block"), "", "");
+        assert_eq!(blocked.map(|(status, _)| status), Some(202));
+    }
+    let report = |port: u16| {
+        let (_, said) =
+            ask(port, "GET", &format!("/snapshots/{snapshot}/block"), "", "").expect("it answers");
+        serde_json::from_str::<serde_json::Value>(&said).expect("JSON")
+    };
+    assert!(nodes.http.iter().all(|&port| report(port)["blocked"] == true));
+    let other = ask(nodes.http[0], "POST", "/snapshots/99-1-1/block", "", "");
+    assert_eq!(other.map(|(status, _)| status), Some(409), "it is blocked for another one");
+    let unfinished = ask(nodes.http[0], "POST", &format!("/snapshots/{snapshot}/stop"), "", "");
+    assert_eq!(unfinished.map(|(status, _)| status), Some(409), "its part is not final");
+    // Nobody releases them: this one waits until its node's limit is reached, and is answered then.
+    answer(nodes.http[0], 1);
+    assert_eq!(report(nodes.http[0])["blocked"], false);
 }

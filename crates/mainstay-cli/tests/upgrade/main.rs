@@ -4,6 +4,7 @@
 //! under its own. So the tests start, kill and replace real binaries, whose command line is that of every service.
 
 mod check;
+mod cluster;
 mod exchange;
 mod instances;
 mod replay;
@@ -18,8 +19,14 @@ fn main() -> ExitCode {
     if let Some(code) = saver::run_if_named_so() {
         return code;
     }
-    let trials =
-        [check::trials(), exchange::trials(), instances::trials(), replay::trials(), status::trials()];
+    let trials = [
+        check::trials(),
+        cluster::trials(),
+        exchange::trials(),
+        instances::trials(),
+        replay::trials(),
+        status::trials(),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 

@@ -156,7 +156,9 @@ pub(crate) fn run_if_named_so() -> Option<ExitCode> {
         "saver-4" => serve(Later::<4>::default),
         "saver-generous" => serve(Generous::default),
         "saver-forgetful" => serve(Forgetful::default),
-        _ => return crate::instances::run_if_named_so(name),
+        _ => {
+            return crate::instances::run_if_named_so(name).or_else(|| crate::cluster::run_if_named_so(name));
+        }
     };
     Some(code)
 }

@@ -27,7 +27,7 @@ impl Workplace {
         let folder = tempfile::tempdir().expect("there is room for a folder");
         let this = std::env::current_exe().expect("a program knows where it lies");
         let of_services = ["1", "2", "3", "4", "generous", "forgetful"];
-        let of_instances = ["node-1", "node-2", "node-generous", "node-blind"];
+        let of_instances = ["node-1", "node-2", "node-generous", "node-blind", "purse-1", "purse-2"];
         for version in of_services.into_iter().chain(of_instances) {
             let program = folder.path().join(format!("saver-{version}"));
             std::os::unix::fs::symlink(&this, program).expect("a folder takes a link");
@@ -56,10 +56,22 @@ impl Workplace {
         flags: &[&str],
         notices: Option<&str>,
     ) -> Served {
+        self.start_at(directory, version, flags, notices, "127.0.0.1:0")
+    }
+
+    /// The same at a given address.
+    pub(crate) fn start_at(
+        &self,
+        directory: &Path,
+        version: &str,
+        flags: &[&str],
+        notices: Option<&str>,
+        listen: &str,
+    ) -> Served {
         let port_file = directory.with_extension("port");
         let _ = fs::remove_file(&port_file);
         let mut command = Command::new(self.program(version));
-        command.arg("--dir").arg(directory).args(flags).args(["--listen", "127.0.0.1:0", "--port-file"]);
+        command.arg("--dir").arg(directory).args(flags).args(["--listen", listen, "--port-file"]);
         command.arg(&port_file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(url) = notices {
             command.env(NOTICES, url);
@@ -133,6 +145,11 @@ impl Served {
             .expect("a child can be told to stop");
         let ended = self.child.wait().expect("a child can be waited for");
         assert!(ended.success(), "no clean stop: {ended}");
+    }
+
+    /// Whether it has ended by itself, or was killed.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is a child").is_some()
     }
 
     /// Kills it with -9.

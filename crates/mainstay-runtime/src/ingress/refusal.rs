@@ -7,8 +7,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
+use mainstay_process::blocking::NotBlocked;
 use mainstay_process::effect::{Limit, Reply, Unavailable};
 use mainstay_types::id::NodeId;
+use mainstay_types::snapshot::SnapshotId;
 
 /// Why a request got no answer of the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) enum Refusal {
     OtherNode { node: NodeId },
     NoSuchOutput,
     NoSuchPart,
+    NotBlocked { why: NotBlocked },
+    NotBlockedFor { snapshot: SnapshotId },
     StandsAlone,
     MethodNotAllowed { allowed: Method },
     StillRunning,
@@ -100,7 +104,7 @@ impl Refusal {
             | Self::Recovering
             | Self::Stopping
             | Self::OutcomeUnknown
-            | Self::Busy { limit: Limit::Backlog } => Some(1),
+            | Self::Busy { limit: Limit::Backlog | Limit::Blocked } => Some(1),
             Self::DiskFull | Self::Busy { limit: Limit::Outputs } => Some(5),
             Self::Busy { limit: Limit::Keys | Limit::Clients } | Self::Poisoned => Some(30),
             _ => None,
@@ -182,6 +186,20 @@ impl Refusal {
                 "no-such-part",
                 format!("There is no finished part in this snapshot. {NOTHING_DONE}; ask how far it is."),
             ),
+            Self::NotBlocked { why } => (
+                409,
+                "not-blocked",
+                format!(
+                    "This node does not block for that snapshot now: {why}. {NOTHING_DONE}; begin another one."
+                ),
+            ),
+            Self::NotBlockedFor { snapshot } => (
+                409,
+                "not-blocked",
+                format!(
+                    "This node is not blocked for snapshot {snapshot} any more, or its part is not as far yet. {NOTHING_DONE}; look at it."
+                ),
+            ),
             Self::StandsAlone => (
                 404,
                 "stands-alone",
@@ -211,6 +229,9 @@ impl Refusal {
             Self::Connections => busy("busy-connections", "connections"),
             Self::InFlight => busy("busy-requests", "requests in flight"),
             Self::Busy { limit: Limit::Backlog } => busy("busy-backlog", "requests waiting to be logged"),
+            Self::Busy { limit: Limit::Blocked } => {
+                busy("busy-blocked", "requests that wait until a blocking snapshot is taken")
+            }
             Self::Busy { limit: Limit::Keys } => busy("busy-keys", "unexpired idempotency keys"),
             Self::Busy { limit: Limit::Clients } => busy("busy-clients", "clients or threads of one client"),
             Self::Busy { limit: Limit::Outputs } => {

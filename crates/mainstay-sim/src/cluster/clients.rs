@@ -196,6 +196,7 @@ impl ClusterWorld {
                 call.made = Made { life: incarnation, delivery: delivery_of(&answer.body) };
                 call.answer = Some((*answer).clone());
             }
+            (_, Reply::Busy { limit: Limit::Blocked }) => self.reached.hit(Reach::BusyBlocked),
             (_, Reply::Busy { limit: Limit::SenderLog }) => self.reached.hit(Reach::BusySenderLog),
             (Who::Person, Reply::Resolved) => self.reached.hit(Reach::Resolved),
             _ => {}

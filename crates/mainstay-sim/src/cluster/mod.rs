@@ -6,6 +6,7 @@
 //!   receivers <── network ── node 2 … 8
 //! ```
 
+mod blocking;
 mod clients;
 mod disk_work;
 mod failing;
@@ -67,6 +68,11 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::PartFinal,
     Reach::LineFinished,
     Reach::LineWithMessagesOnTheWay,
+    Reach::BlockAborted,
+    Reach::BlockRanOut,
+    Reach::CoordinatorDied,
+    Reach::BusyBlocked,
+    Reach::LineWithEmptyChannels,
     Reach::LineRestored,
 ];
 

@@ -33,6 +33,8 @@ pub(crate) struct Setup {
     pub(crate) rates: Rates,
     /// Between two snapshots, in milliseconds, at most; 0 if nobody asks for any.
     pub(crate) snapshot_ms: u64,
+    /// Whether snapshots are blocking ones, where none is under way.
+    pub(crate) blocks: bool,
     pub(crate) name: String,
     pub(crate) ports: Vec<Port>,
     pub(crate) page_bytes: u32,
@@ -158,6 +160,12 @@ impl Setup {
             spill_fails_per_mille: if aside.coin() { aside.between(0, 400) } else { 0 },
             padding_bytes_max: if random.coin() { random.between(0, 300) } else { 0 },
         };
+        let blocks = aside.chance(300);
+        let limits = Limits {
+            block_max: Duration::from_millis(aside.between(5, 100)),
+            blocked_requests_max: aside.between(1, 6) as usize,
+            ..limits
+        };
         let level = if random.chance(250) { Level::Process } else { Level::Disk };
         let calls = random.between(20, 60) as usize;
         let ports = PORTS.iter().zip(GUARANTEES);
@@ -171,6 +179,7 @@ impl Setup {
             calls,
             rates,
             snapshot_ms: 0,
+            blocks,
             name,
             ports,
             page_bytes,

@@ -1,6 +1,7 @@
 //! Snapshots of the simulated cluster: begun at random moments, their parts written as the driver does, and one finished line of a run
 //! restored in a new world, whose clients ask again for everything.
 
+use crate::cluster::blocking::Blocking;
 use crate::cluster::clients::Call;
 use crate::cluster::node::Node;
 use crate::cluster::world::{ClusterWorld, Happening};
@@ -43,6 +44,7 @@ pub(crate) struct Snapshots {
     line: Option<SnapshotId>,
     /// A restored world takes none.
     none: bool,
+    pub(crate) blocking: Blocking,
 }
 
 impl Snapshots {
@@ -83,6 +85,10 @@ impl ClusterWorld {
             return Ok(());
         }
         self.after_up_to(self.setup.snapshot_ms * MILLISECOND, Happening::BeginSnapshot);
+        if self.setup.blocks && !self.is_blocking() {
+            self.begin_blocking();
+            return Ok(());
+        }
         let ids = self.ids();
         let id = ids[self.random.index(ids.len())];
         let asked = self.nodes[&id].life.as_ref().map(|life| life.process.next_snapshot());
@@ -176,7 +182,7 @@ impl ClusterWorld {
         let on_the_way = line.check(&|call| self.asked(call))?;
         self.reached.add(Reach::LineWithMessagesOnTheWay, u64::from(on_the_way > 0));
         self.snapshots.line = Some(snapshot);
-        Ok(())
+        self.line_is_finished(snapshot, on_the_way)
     }
 
     /// The world that goes on from the last line of this one; `None` if there is no line.

@@ -99,6 +99,8 @@ pub(crate) enum Happening {
     },
     /// Somebody wants a snapshot.
     BeginSnapshot,
+    /// Who takes a blocking snapshot asks the next node.
+    Coordinate,
     /// A node's part in a snapshot is written, or published.
     Part {
         node: NodeId,
@@ -498,6 +500,7 @@ impl ClusterWorld {
         match happening {
             Happening::NewCall => self.new_call(),
             Happening::BeginSnapshot => self.begin_snapshot()?,
+            Happening::Coordinate => self.coordinate()?,
             Happening::Part { node, life, snapshot, publish } if self.lives(node, life) => {
                 self.part_done(node, snapshot, publish)?;
             }

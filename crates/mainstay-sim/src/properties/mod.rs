@@ -1,6 +1,7 @@
 //! What must hold in every run: one file per property, each with its source.
 
 pub(crate) mod acknowledged_survives;
+pub(crate) mod channels_empty;
 pub(crate) mod delivered_once;
 pub(crate) mod deterministic;
 pub(crate) mod evicted_not_reapplied;
@@ -47,6 +48,8 @@ pub(crate) enum Property {
     LegalOrder,
     /// A finished snapshot is a consistent global state that the cluster can go on from.
     LineRestorable,
+    /// The line of a blocking snapshot has no message on its way.
+    ChannelsEmpty,
     /// Who did not fail goes on, unless its policy says that it may roll back.
     SurvivorsRunOn,
     /// What is stated as lost is exactly what is missing.
@@ -71,7 +74,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -83,6 +86,7 @@ impl Property {
         Self::UnknownNotAbsent,
         Self::LegalOrder,
         Self::LineRestorable,
+        Self::ChannelsEmpty,
         Self::SurvivorsRunOn,
         Self::LossesStated,
         Self::NothingPinned,
@@ -110,6 +114,7 @@ impl Property {
             Self::UnknownNotAbsent => "unknown-not-absent",
             Self::LegalOrder => "legal-order",
             Self::LineRestorable => "line-restorable",
+            Self::ChannelsEmpty => "channels-empty",
             Self::SurvivorsRunOn => "survivors-run-on",
             Self::LossesStated => "losses-stated",
             Self::NothingPinned => "nothing-pinned",
@@ -138,6 +143,7 @@ impl Property {
             Self::UnknownNotAbsent => unknown_not_absent::SOURCE,
             Self::LegalOrder => legal_order::SOURCE,
             Self::LineRestorable => line_restorable::SOURCE,
+            Self::ChannelsEmpty => channels_empty::SOURCE,
             Self::SurvivorsRunOn => survivors_run_on::SOURCE,
             Self::LossesStated => losses_stated::SOURCE,
             Self::NothingPinned => nothing_pinned::SOURCE,
