@@ -35,6 +35,10 @@ pub struct Channel {
     pub(crate) ends: Vec<(Incarnation, DeliveryIndex)>,
     /// The highest snapshot that this node took part in.
     pub(crate) snapshot: SnapshotId,
+    /// The line at which its service was exchanged together with those of all other nodes.
+    pub(crate) line: SnapshotId,
+    /// The line that its last life stopped at: that of whoever goes on in another version.
+    pub(crate) stopped_at: SnapshotId,
     pub(crate) recovering: bool,
     /// It asks in every greeting for what its peers retain.
     pub(crate) collecting: bool,
@@ -120,6 +124,8 @@ impl Channel {
             links,
             ends: Vec::new(),
             snapshot: SnapshotId::NONE,
+            line: SnapshotId::NONE,
+            stopped_at: SnapshotId::NONE,
             recovering: true,
             collecting: false,
             crashed: false,
@@ -301,7 +307,13 @@ impl Channel {
             return Err(Refusal::OtherCluster { node, expected, found });
         }
         let link = self.find(node).ok_or(Refusal::Stranger { node })?;
-        self.links[link].check(&self.identity, theirs)
+        self.links[link].check(&self.identity, theirs)?;
+        let (ours, theirs) = ((self.line, self.declared.version), (theirs.line, theirs.declared.version));
+        // One of them was exchanged at a line that the other did not stop at: neither reads what the other's version tells.
+        if ours.0 != theirs.0 && ours.1 != theirs.1 {
+            return Err(Refusal::OtherLine { node, ours, theirs });
+        }
+        Ok(())
     }
 
     /// A connection to `peer` is there. Ends the session on an earlier one; returns what to send on this one first.
@@ -322,6 +334,7 @@ impl Channel {
             message_bytes_max: self.limits.message_bytes_max,
             seen: self.link(peer).seen,
             snapshot: self.snapshot,
+            line: self.line,
             ends: self.ends.clone(),
         }
     }

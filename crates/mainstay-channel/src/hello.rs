@@ -36,13 +36,15 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
-/// The logging policy that a node runs under, as numbers: the composer knows their meaning and which pairs go together.
+/// What a node runs, as numbers: the composer knows their meaning and which policies go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Declared {
     /// The policy.
     pub policy: u8,
     /// How many nodes may fail at once.
     pub failures_max: u8,
+    /// The version of its service.
+    pub version: u32,
 }
 
 /// The first frame in both directions.
@@ -52,7 +54,7 @@ pub struct Hello {
     pub identity: Identity,
     /// Who is meant.
     pub to: NodeId,
-    /// The policy of the one who speaks.
+    /// The policy and the version of the one who speaks.
     pub declared: Declared,
     /// The highest message of the other that the history of the one who speaks holds: it goes on behind it.
     pub received: Ssn,
@@ -74,6 +76,8 @@ pub struct Hello {
     pub seen: Point,
     /// The highest snapshot that it took part in: whatever this session brings came after that.
     pub snapshot: SnapshotId,
+    /// The line at which its service was exchanged together with those of all other nodes, the last time.
+    pub line: SnapshotId,
     /// Its lives that ended, in order, with the last delivery that was recovered of each.
     pub ends: Vec<(Incarnation, DeliveryIndex)>,
 }
@@ -89,6 +93,7 @@ impl Hello {
         out.extend_from_slice(&self.identity.incarnation.0.to_le_bytes());
         out.extend_from_slice(&self.to.0.to_le_bytes());
         out.extend_from_slice(&[self.declared.policy, self.declared.failures_max]);
+        out.extend_from_slice(&self.declared.version.to_le_bytes());
         out.extend_from_slice(&self.received.0.to_le_bytes());
         out.extend_from_slice(&self.covered.0.to_le_bytes());
         let flags = [(self.collecting, COLLECTING), (self.rejoins, REJOINS), (self.settles, SETTLES)];
@@ -98,6 +103,7 @@ impl Hello {
         out.extend_from_slice(&self.message_bytes_max.to_le_bytes());
         self.seen.put(out);
         self.snapshot.put(out);
+        self.line.put(out);
         put_ends(&self.ends, out);
     }
 
@@ -113,7 +119,8 @@ impl Hello {
         let node = NodeId(from.u32()?);
         let store = StoreId(take_id(from)?);
         let identity = Identity { cluster, node, store, incarnation: Incarnation(from.u64()?) };
-        let (to, declared) = (NodeId(from.u32()?), Declared { policy: from.u8()?, failures_max: from.u8()? });
+        let to = NodeId(from.u32()?);
+        let declared = Declared { policy: from.u8()?, failures_max: from.u8()?, version: from.u32()? };
         let (received, covered, flags) = (Ssn(from.u64()?), Ssn(from.u64()?), from.u8()?);
         if flags & !(COLLECTING | REJOINS | SETTLES) != 0 {
             return Err(FrameError::Flag { flag: flags });
@@ -132,6 +139,7 @@ impl Hello {
             message_bytes_max: from.u32()?,
             seen: Point::take(from)?,
             snapshot: SnapshotId::take(from)?,
+            line: SnapshotId::take(from)?,
             ends: take_ends(from)?,
         };
         if hello.covered > hello.received {

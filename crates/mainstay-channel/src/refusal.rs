@@ -4,6 +4,7 @@ use crate::frame::{Frame, FrameError, REFUSAL_BYTES_MAX};
 use crate::hello::{Declared, PROTOCOL};
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::snapshot::SnapshotId;
 
 /// A peer that cannot be talked to, or that broke the protocol. Nothing it said was taken in; the session, if it had come
 /// so far, is to be ended by the caller. Retained messages stay retained.
@@ -229,6 +230,22 @@ pub enum Refusal {
         /// Why it has no place.
         when: &'static str,
     },
+    /// One of the two was exchanged at a line, with all nodes that stopped there, and the other went on from before it in another version.
+    #[error(
+        "{node} runs version {} of the service, exchanged at line {}, this node version {}, exchanged at line {}: one of them did not stop \
+         where the other was exchanged, and neither may take what the other's version told; nothing was exchanged: go back to the older \
+         version on all nodes and repeat `mainstay snapshot --blocking --stop`; if the newer one has served already, start it here as well \
+         after a clean stop, if it reads what the older one told",
+        theirs.1, theirs.0, ours.1, ours.0
+    )]
+    OtherLine {
+        /// The node.
+        node: NodeId,
+        /// Our line, and our version.
+        ours: (SnapshotId, u32),
+        /// Its line, and its version.
+        theirs: (SnapshotId, u32),
+    },
     /// Bytes that are no frame, or control bytes that no logging protocol writes.
     #[error(
         "bytes came that no node of this version writes; nothing was taken in: let only nodes of this cluster connect"
@@ -262,6 +279,7 @@ impl Refusal {
             Self::Unreadable => 16,
             Self::PeerOrphaned { .. } => 17,
             Self::Orphaned { .. } => 18,
+            Self::OtherLine { .. } => 19,
         }
     }
 

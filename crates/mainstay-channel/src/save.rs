@@ -12,7 +12,7 @@ use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, Sto
 use mainstay_types::snapshot::SnapshotId;
 
 /// The version of these bytes.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 /// A checkpoint's part of the channel cannot be taken back. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +75,10 @@ pub struct SavedChannel {
     pub node: NodeId,
     /// The highest snapshot that it had taken part in.
     pub snapshot: SnapshotId,
+    /// The line at which its service was exchanged together with those of all other nodes.
+    pub line: SnapshotId,
+    /// The line that the life which saved it stopped at.
+    pub stopped_at: SnapshotId,
     /// Its ended lives, in order, with the last delivery that was recovered of each.
     pub ends: Vec<(Incarnation, DeliveryIndex)>,
     links: Vec<Link>,
@@ -109,7 +113,8 @@ impl SavedChannel {
             return Err(RestoreError::Format { found });
         }
         let (cluster, node) = (ClusterId(take_id(&mut reader)?), NodeId(reader.u32()?));
-        let snapshot = SnapshotId::take(&mut reader)?;
+        let mut named = || SnapshotId::take(&mut reader);
+        let (snapshot, line, stopped_at) = (named()?, named()?, named()?);
         let ends = take_ends(&mut reader)?;
         let count = reader.u32()?;
         let mut links: Vec<Link> = Vec::new();
@@ -121,7 +126,7 @@ impl SavedChannel {
             links.push(link);
         }
         match reader.rest().len() {
-            0 => Ok(Self { cluster, node, snapshot, ends, links }),
+            0 => Ok(Self { cluster, node, snapshot, line, stopped_at, ends, links }),
             bytes => Err(FrameError::Trailing { bytes }.into()),
         }
     }
@@ -151,7 +156,8 @@ impl SavedChannel {
 
     /// Writes it as [`Channel::save`] does.
     pub fn put(&self, out: &mut Vec<u8>) {
-        put(self.cluster, self.node, self.snapshot, &self.ends, &self.links, out);
+        let named = [self.snapshot, self.line, self.stopped_at];
+        put((self.cluster, self.node), named, &self.ends, &self.links, out);
     }
 }
 
@@ -159,7 +165,8 @@ impl Channel {
     /// Writes what a checkpoint of this moment must hold: numbers, cursors, and the retained messages with their places. The same
     /// state gives the same bytes.
     pub fn save(&self, out: &mut Vec<u8>) {
-        put(self.identity.cluster, self.identity.node, self.snapshot, &self.ends, &self.links, out);
+        let named = [self.snapshot, self.line, self.stopped_at];
+        put((self.identity.cluster, self.identity.node), named, &self.ends, &self.links, out);
     }
 
     /// Takes back what [`Self::save`] wrote into a channel made just now. Everything in it may leave: the checkpoint is durable, and
@@ -168,7 +175,8 @@ impl Channel {
     /// # Errors
     /// [`RestoreError`]; the channel is as it was.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        let SavedChannel { cluster, node, snapshot, ends, mut links } = SavedChannel::parse(bytes)?;
+        let saved = SavedChannel::parse(bytes)?;
+        let SavedChannel { cluster, node, snapshot, line, stopped_at, ends, mut links } = saved;
         if (cluster, node) != (self.identity.cluster, self.identity.node) {
             return Err(RestoreError::OtherNode { cluster, found: node, expected: self.identity.node });
         }
@@ -178,6 +186,7 @@ impl Channel {
         }
         links.retain(|link| self.find(link.peer).is_some());
         (self.ends, self.snapshot) = (ends, snapshot);
+        (self.line, self.stopped_at) = (line, stopped_at);
         for link in links {
             let place = self.find(link.peer).expect("only such are left");
             self.links[place] = link;
@@ -190,6 +199,25 @@ impl Channel {
         self.snapshot = self.snapshot.max(snapshot);
     }
 
+    /// This life ends at the line of `snapshot`, together with those of all other nodes.
+    pub fn stop_at(&mut self, snapshot: SnapshotId) {
+        self.stopped_at = snapshot;
+    }
+
+    /// A life begins, in another version of the service than the life before or in the same. The same one goes on as if it had not stopped.
+    pub fn begin(&mut self, in_another_version: bool) {
+        let stopped_at = std::mem::replace(&mut self.stopped_at, SnapshotId::NONE);
+        if in_another_version && stopped_at != SnapshotId::NONE {
+            self.line = stopped_at;
+        }
+    }
+
+    /// The line at which the service was exchanged together with those of all other nodes.
+    #[must_use]
+    pub fn line(&self) -> SnapshotId {
+        self.line
+    }
+
     /// The highest snapshot that this node took part in.
     #[must_use]
     pub fn snapshot(&self) -> SnapshotId {
@@ -198,9 +226,8 @@ impl Channel {
 }
 
 fn put(
-    cluster: ClusterId,
-    node: NodeId,
-    snapshot: SnapshotId,
+    (cluster, node): (ClusterId, NodeId),
+    named: [SnapshotId; 3],
     ends: &[(Incarnation, DeliveryIndex)],
     links: &[Link],
     out: &mut Vec<u8>,
@@ -208,7 +235,7 @@ fn put(
     out.extend_from_slice(&FORMAT.to_le_bytes());
     out.extend_from_slice(&cluster.0);
     out.extend_from_slice(&node.0.to_le_bytes());
-    snapshot.put(out);
+    named.iter().for_each(|snapshot| snapshot.put(out));
     put_ends(ends, out);
     let count = u32::try_from(links.len()).expect("a cluster has fewer than 2^32 nodes");
     out.extend_from_slice(&count.to_le_bytes());

@@ -18,7 +18,7 @@ fn hello() -> Hello {
             incarnation: Incarnation(4),
         },
         to: NodeId(5),
-        declared: Declared { policy: 6, failures_max: 7 },
+        declared: Declared { policy: 6, failures_max: 7, version: 22 },
         received: Ssn(9),
         covered: Ssn(8),
         collecting: true,
@@ -29,6 +29,7 @@ fn hello() -> Hello {
         message_bytes_max: 12,
         seen: Point { incarnation: Incarnation(13), delivery: DeliveryIndex(14) },
         snapshot: SnapshotId { number: 19, initiator: NodeId(20), life: Incarnation(21) },
+        line: SnapshotId { number: 23, initiator: NodeId(24), life: Incarnation(25) },
         ends: vec![(Incarnation(15), DeliveryIndex(16)), (Incarnation(17), DeliveryIndex(18))],
     }
 }
@@ -148,7 +149,7 @@ fn a_refusal_cannot_move_the_cursor_of_who_reads_it() {
 fn every_refusal_fits_its_frame_and_has_a_code_of_its_own() {
     let node = NodeId(u32::MAX);
     let ssn = Ssn(u64::MAX);
-    let declared = Declared { policy: 255, failures_max: 255 };
+    let declared = Declared { policy: 255, failures_max: 255, version: u32::MAX };
     let (ended, recovered) = (Incarnation(u64::MAX), DeliveryIndex(u64::MAX));
     let depends_on = Point { incarnation: ended, delivery: recovered };
     let all = [

@@ -112,6 +112,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(blocked) = &self.blocked {
             return Err(NotBlocked::Blocked { by: blocked.snapshot });
         }
+        if self.config.cluster.is_none() {
+            return Err(Missed::StandsAlone.into());
+        }
         self.may_cut()?;
         let known = self.known_snapshot();
         if snapshot <= known {
@@ -210,6 +213,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         for token in blocked.held.drain(..).filter_map(|pending| pending.token) {
             out.push(Effect::Reply { token, reply: Reply::Unavailable { reason: Unavailable::Stopping } });
         }
+        let snapshot = blocked.snapshot;
+        if let Some(links) = &mut self.history.links {
+            links.channel.stop_at(snapshot);
+        }
+        // What it says of the line is for the next life.
+        self.schedule.force();
         self.life = Life::Stopping { checkpoint_asked: false, seal: None };
     }
 

@@ -145,7 +145,7 @@ impl HangUp {
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         let declared = |policy: Option<Policy>| {
             let [policy, failures_max] = policy.map_or([0; 2], Policy::code);
-            Declared { policy, failures_max }
+            Declared { policy, failures_max, ..Declared::default() }
         };
         match *self {
             Self::Refused(refusal) => Some(refusal),

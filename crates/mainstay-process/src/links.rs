@@ -67,7 +67,8 @@ impl Links {
         let longest = u32::try_from(config.limits.body_bytes_max).unwrap_or(u32::MAX);
         let message_bytes_max = cluster.links.message_bytes_max.min(longest);
         let limits = Limits { message_bytes_max, ..cluster.links };
-        let channel = Channel::new(identity, Declared { policy: code, failures_max }, &nodes, limits);
+        let declared = Declared { policy: code, failures_max, version: config.version };
+        let channel = Channel::new(identity, declared, &nodes, limits);
         let among: Vec<(NodeId, Policy)> =
             cluster.others.iter().map(|(&node, &policy)| (node, policy)).collect();
         let logging = protocol_among(policy, cluster.me, &among)?;

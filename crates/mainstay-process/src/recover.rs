@@ -372,11 +372,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             verdicts.rolled_back.push((report.end, *keep, *lost));
         }
         let cut = Cut::new(orphaned, &verdicts.orphaned);
-        let links = config
+        let mut links = config
             .cluster
             .as_ref()
             .map(|cluster| Links::recover(cluster, &config, report, &saved_links))
             .transpose()?;
+        if let Some(links) = &mut links {
+            links.channel.begin(version.is_some_and(|version| version != config.version));
+        }
         let collecting = match &links {
             Some(links) if config.policy.collects() && !links.nodes.is_empty() => {
                 Some(Collecting::from(&links.nodes))

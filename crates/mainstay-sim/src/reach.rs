@@ -207,6 +207,10 @@ reach! {
     BusyBlocked = "busy_blocked",
     /// All parts of a blocking snapshot were final.
     LineWithEmptyChannels = "line_with_empty_channels",
+    /// All nodes stopped at a line, and went on in another version.
+    ClusterUpgraded = "cluster_upgraded",
+    /// A node stopped at a line that not all reached, and went on in the old version.
+    StoppedAndWentOn = "stopped_and_went_on",
     /// A new world began with a line.
     LineRestored = "line_restored",
     /// A node said that it may have lost deliveries.

@@ -34,6 +34,7 @@ fn hello(node: NodeId, life: u64, collecting: bool) -> Hello {
         seen: Point::default(),
         ends: Vec::new(),
         snapshot: SnapshotId::NONE,
+        line: SnapshotId::NONE,
     }
 }
 

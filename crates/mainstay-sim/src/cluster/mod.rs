@@ -73,6 +73,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::CoordinatorDied,
     Reach::BusyBlocked,
     Reach::LineWithEmptyChannels,
+    Reach::ClusterUpgraded,
+    Reach::StoppedAndWentOn,
     Reach::LineRestored,
 ];
 

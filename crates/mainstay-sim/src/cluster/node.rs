@@ -169,6 +169,7 @@ impl ClusterWorld {
         if self.nodes[&id].life.is_some() {
             return Ok(());
         }
+        self.starts_again(id);
         if !self.ending && self.nodes[&id].lives > 0 {
             let again = self.random.chance(self.setup.rates.again_per_mille);
             let points = 1 + self.random.below(200);
@@ -362,7 +363,7 @@ impl ClusterWorld {
                 Effect::Abandon(abandoned) => {
                     return Err(panicked(id, &abandoned));
                 }
-                Effect::Stopped => unreachable!("nobody asks a node to stop"),
+                Effect::Stopped => return self.stopped(id),
             }
         }
         for event in at_once {
