@@ -149,6 +149,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.blocked.as_ref().is_some_and(|blocked| blocked.snapshot == snapshot)
     }
 
+    /// The snapshot that this node is blocked for.
+    pub(crate) fn blocked_for(&self) -> Option<SnapshotId> {
+        self.blocked.as_ref().map(|blocked| blocked.snapshot)
+    }
+
     /// Inputs that wait for the end of the block.
     pub(crate) fn held_back(&self) -> impl Iterator<Item = &Pending> {
         self.blocked.iter().flat_map(|blocked| &blocked.held)

@@ -40,6 +40,12 @@ pub enum Aborted {
         /// Which.
         node: NodeId,
     },
+    /// A node has cut before it was to.
+    #[error("{node} has cut before nothing was on the way: somebody else takes a snapshot")]
+    CutEarly {
+        /// Which.
+        node: NodeId,
+    },
     /// A node was left out.
     #[error("{node} belongs to the cluster and was not named")]
     LeftOut {
@@ -72,6 +78,9 @@ impl Coordinator {
         }
         if self.cutting {
             return if reports.iter().all(|report| report.cut) { Next::Done } else { Next::LookAgain };
+        }
+        if let Some(report) = reports.iter().find(|report| report.cut) {
+            return Next::Abort(Aborted::CutEarly { node: report.node });
         }
         if unfinished(reports).is_some() && self.rules.keep(Rule::CutAfterDrained) {
             return Next::LookAgain;
@@ -160,6 +169,9 @@ mod tests {
         let freed = BlockReport { blocked: false, cut: true, ..report(2, 0, 0) };
         let aborted = Next::Abort(Aborted::NotBlocked { node: NodeId(2) });
         assert_eq!(Coordinator::new(Rules::KEPT).looked(&[report(1, 0, 0), freed]), aborted);
+        let early = BlockReport { cut: true, ..report(2, 0, 0) };
+        let aborted = Next::Abort(Aborted::CutEarly { node: NodeId(2) });
+        assert_eq!(Coordinator::new(Rules::KEPT).looked(&[report(1, 0, 0), early]), aborted);
         let aborted = Next::Abort(Aborted::LeftOut { node: NodeId(2) });
         assert_eq!(Coordinator::new(Rules::KEPT).looked(&[report(1, 0, 0)]), aborted);
     }

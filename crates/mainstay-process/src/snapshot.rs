@@ -167,7 +167,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub fn next_snapshot(&self) -> Result<SnapshotId, Missed> {
         let cluster = self.config.cluster.as_ref().ok_or(Missed::StandsAlone)?;
         self.may_cut()?;
-        let known = self.known_snapshot();
+        // What this node is blocked for has a name already, and no cut.
+        let known = self.known_snapshot().max(self.blocked_for().unwrap_or(SnapshotId::NONE));
         Ok(SnapshotId { number: known.number + 1, initiator: cluster.me, life: self.incarnation })
     }
 
