@@ -8,7 +8,6 @@ use mainstay_channel::limits::Limits;
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
-use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 
 const A: NodeId = NodeId(1);
@@ -296,43 +295,6 @@ fn who_is_not_the_peer_is_refused_before_the_peers_session_is_touched() {
     assert_eq!(a.greeted(B, &small), Err(Refusal::MessageLimit { node: B, ours: 100, theirs: 99 }));
     a.greeted(B, &hello).expect("it is the peer");
     assert!(matches!(a.greeted(B, &hello), Err(Refusal::OutOfTurn { what: "Hello", .. })));
-}
-
-/// Exchanged at a line, a node talks to who was exchanged there as well, and to its own version; two that were exchanged one after the other
-/// talk to each other.
-#[test]
-fn who_went_on_from_before_a_line_in_another_version_is_refused() {
-    let line = SnapshotId { number: 3, initiator: A, life: Incarnation(1) };
-    let in_version = |node: NodeId, version: u32, begins_at: Option<SnapshotId>| {
-        let declared = Declared { version, ..Declared::default() };
-        let mut channel = Channel::new(identity(node, 5), declared, &[A, B], LIMITS);
-        let mut saved = Vec::new();
-        channel.stop_at(begins_at.unwrap_or(SnapshotId::NONE));
-        channel.save(&mut saved);
-        let mut channel = Channel::new(identity(node, 5), declared, &[A, B], LIMITS);
-        channel.restore(&saved).expect("it was just saved");
-        channel.begin(begins_at.is_some());
-        assert_eq!(channel.recovered(), []);
-        channel
-    };
-    let check = |one: (u32, Option<SnapshotId>), other: (u32, Option<SnapshotId>)| {
-        let (one, mut other) = (in_version(A, one.0, one.1), in_version(B, other.0, other.1));
-        let _ = other.connected(A);
-        one.check(&other.connected(A))
-    };
-    assert_eq!(check((2, Some(line)), (2, Some(line))), Ok(()));
-    assert_eq!(check((1, None), (2, None)), Ok(()), "one after the other");
-    assert_eq!(check((2, Some(line)), (2, None)), Ok(()), "exchanged alone, later");
-    let refused = Refusal::OtherLine { node: B, ours: (line, 2), theirs: (SnapshotId::NONE, 1) };
-    assert_eq!(check((2, Some(line)), (1, None)), Err(refused));
-    assert!(refused.to_string().len() <= 1024);
-    // The same version goes on as if it had not stopped.
-    let mut again = in_version(A, 1, None);
-    again.stop_at(line);
-    again.begin(false);
-    assert_eq!(again.line(), SnapshotId::NONE);
-    again.begin(true);
-    assert_eq!(again.line(), SnapshotId::NONE);
 }
 
 #[test]
