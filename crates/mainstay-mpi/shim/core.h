@@ -8,7 +8,7 @@ enum {
     ERRHANDLER = 6, INFO = 7, WIN = 8, FILE_KIND = 9, MESSAGE_KIND = 10
 };
 // What a request is, for ms_request.
-enum { ONCE = 0, PERSISTENT = 1, WHOLE = 2 };
+enum { ONCE = 0, PERSISTENT = 1, WHOLE = 2, OVER = 3 };
 
 int ms_interface(void);
 void ms_name(const char *name);
@@ -27,7 +27,9 @@ void ms_in_data(const void *address, int64_t count, uint64_t datatype);
 void ms_in_sent(const void *address, int64_t count, uint64_t datatype, int overwritten);
 void ms_in_bytes(const void *address, uint64_t length);
 void ms_leave(void);
+void ms_has_sent(void);
 int64_t ms_result(int64_t value);
+void ms_may_have_received(void);
 void ms_out(void *address, uint64_t length);
 uint64_t ms_out_handle(int kind, uint64_t handle);
 void ms_out_data(void *address, int64_t count, uint64_t datatype, uint64_t limit);

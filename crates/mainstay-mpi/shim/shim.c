@@ -38,7 +38,9 @@ static void stop(const char *why)
     backtrace_symbols_fd(frames, count, 2);
 }
 
-static void forked(void) { mode = MODE_OFF; ms_forget_all(); }
+// A fork's child: the log, the verdict and what threads of its parent held are not its own.
+static int child;
+static void forked(void) { child = 1; mode = MODE_OFF; ms_forget_all(); }
 
 static void begin(void)
 {
@@ -50,7 +52,7 @@ static void begin(void)
     EACH_PREDEFINED(REGISTER);
 #undef REGISTER
     mode = ms_begin(sizeof(MPI_Comm) == sizeof(void *), stop);
-    if (mode == MODE_RECORD)
+    if (mode != MODE_OFF)
         pthread_atfork(NULL, NULL, forked);
 }
 
@@ -59,7 +61,7 @@ static void start(void) { pthread_once(&once, begin); }
 static __attribute__((destructor)) void finish(void)
 {
     // A fork's child and a process that called nothing have no log.
-    if (mode == MODE_UNSTARTED)
+    if (mode == MODE_UNSTARTED || child)
         return;
     depth++;
     ms_finish();
@@ -234,10 +236,11 @@ EACH_RANK(region, void *, REGION)
 
 static uint64_t message_bytes(MPI_Status *status, int *cancelled)
 {
-    int bytes = 0;
+    // An int ends at 2 GiB.
+    MPI_Count bytes = 0;
     depth++;
     real_Test_cancelled(status, cancelled);
-    if (!*cancelled && real_Get_count(status, MPI_BYTE, &bytes) != MPI_SUCCESS)
+    if (!*cancelled && real_Get_elements_x(status, MPI_BYTE, &bytes) != MPI_SUCCESS)
         bytes = 0;
     depth--;
     return bytes > 0 ? (uint64_t)bytes : 0;
@@ -250,18 +253,49 @@ static uint64_t out_status(MPI_Status *status)
     return ms_status(status, sizeof *status, cancelled ? INT32_MIN : status->MPI_SOURCE, status->MPI_TAG, bytes);
 }
 
-static void out_request(MPI_Request *request, int what)
+// Whether a request is done already.
+static int is_over(MPI_Request request)
+{
+    int flag = 0;
+    MPI_Status status;
+    depth++;
+    if (real_Request_get_status(request, &flag, &status) != MPI_SUCCESS)
+        flag = 0;
+    depth--;
+    return flag;
+}
+
+// A request comes out. `alone`: of a collective of one rank, which Open MPI is done with at once. It has one handle for all such,
+// by which the memory they filled could not be told apart later.
+static void out_request(MPI_Request *request, int what, int alone)
 {
     int null = live() ? *request == MPI_REQUEST_NULL : 0;
+    if (alone && live() && !null && is_over(*request))
+        what = OVER;
     uint64_t handle = ms_request(live() ? HANDLE(*request) : 0, &null, what);
     if (!live())
         *request = null ? MPI_REQUEST_NULL : (MPI_Request)(intptr_t)handle;
 }
 
-// A request that was on its way is done, at place `index` of the call's array.
-static void done(int index, MPI_Request before, MPI_Request *after, MPI_Status *status)
+// A request failed, or is still on its way.
+static void failed(MPI_Request before, MPI_Request *after)
+{
+    int gone = live() ? *after == MPI_REQUEST_NULL : 0;
+    ms_out(&gone, sizeof gone);
+    if (gone) {
+        ms_forget(HANDLE(before));
+        *after = MPI_REQUEST_NULL;
+    }
+}
+
+// A request that was on its way is done, at place `index` of the call's array. `result`: of the call.
+static void done(int index, MPI_Request before, MPI_Request *after, MPI_Status *status, int result)
 {
     uint64_t bytes = out_status(status);
+    if (result == MPI_ERR_IN_STATUS && status->MPI_ERROR != MPI_SUCCESS) {
+        failed(before, after);
+        return;
+    }
     int null = live() ? *after == MPI_REQUEST_NULL : 0;
     null = ms_done((uint64_t)index, HANDLE(before), null, bytes);
     if (!live() && null)
@@ -297,6 +331,16 @@ static void forget(struct waited *waited)
     free(waited->made);
 }
 
+// Whether a call failed because a message was longer than the room for it.
+static __attribute__((unused)) int is_truncated(int result)
+{
+    int class = MPI_SUCCESS;
+    depth++;
+    real_Error_class(result, &class);
+    depth--;
+    return class == MPI_ERR_TRUNCATE;
+}
+
 #define REAL(call) do { if (live()) { ms_leave(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
 // Of a call that may wait for other ranks.
 #define WAIT(call) do { if (live()) { ms_wait(); ms_leave(); depth++; result = call; depth--; } result = (int)ms_result(result); } while (0)
@@ -321,9 +365,11 @@ EXPORTED int MPI_Wait(MPI_Request *request, MPI_Status *status)
     WAIT(real_Wait(request, seen));
     if (result == MPI_SUCCESS) {
         if (before != MPI_REQUEST_NULL)
-            done(0, before, request, seen);
+            done(0, before, request, seen, result);
         else
             out_status(seen);
+    } else if (before != MPI_REQUEST_NULL) {
+        failed(before, request);
     }
     close_call();
     return result;
@@ -343,7 +389,7 @@ EXPORTED int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
         for (int i = 0; i < count; i++) {
             if (waited.before[i] != MPI_REQUEST_NULL)
-                done(i, waited.before[i], &requests[i], &waited.seen[i]);
+                done(i, waited.before[i], &requests[i], &waited.seen[i], result);
             else
                 out_status(&waited.seen[i]);
         }
@@ -367,7 +413,7 @@ EXPORTED int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Stat
     if (result == MPI_SUCCESS) {
         OUT(index);
         if (*index != MPI_UNDEFINED)
-            done(*index, waited.before[*index], &requests[*index], seen);
+            done(*index, waited.before[*index], &requests[*index], seen, result);
         else
             out_status(seen);
     }
@@ -377,14 +423,14 @@ EXPORTED int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Stat
 }
 
 // Waitsome and Testsome.
-static void some(struct waited *waited, MPI_Request requests[], int *outcount, int indices[])
+static void some(struct waited *waited, MPI_Request requests[], int *outcount, int indices[], int result)
 {
     OUT(outcount);
     if (*outcount == MPI_UNDEFINED)
         return;
     ms_out(indices, sizeof *indices * (uint64_t)*outcount);
     for (int i = 0; i < *outcount; i++)
-        done(indices[i], waited->before[indices[i]], &requests[indices[i]], &waited->seen[i]);
+        done(indices[i], waited->before[indices[i]], &requests[indices[i]], &waited->seen[i], result);
 }
 
 EXPORTED int MPI_Waitsome(int count, MPI_Request requests[], int *outcount, int indices[], MPI_Status statuses[])
@@ -399,7 +445,7 @@ EXPORTED int MPI_Waitsome(int count, MPI_Request requests[], int *outcount, int 
     await(count, requests);
     WAIT(real_Waitsome(count, requests, outcount, indices, waited.seen));
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS)
-        some(&waited, requests, outcount, indices);
+        some(&waited, requests, outcount, indices, result);
     close_call();
     forget(&waited);
     return result;
@@ -417,7 +463,7 @@ EXPORTED int MPI_Testsome(int count, MPI_Request requests[], int *outcount, int 
     await(count, requests);
     WAIT(real_Testsome(count, requests, outcount, indices, waited.seen));
     if (result == MPI_SUCCESS || result == MPI_ERR_IN_STATUS) {
-        some(&waited, requests, outcount, indices);
+        some(&waited, requests, outcount, indices, result);
         if (*outcount == 0)
             ms_miss();
     }
@@ -441,9 +487,11 @@ EXPORTED int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         if (!*flag)
             ms_miss();
         else if (before != MPI_REQUEST_NULL)
-            done(0, before, request, seen);
+            done(0, before, request, seen, result);
         else
             out_status(seen);
+    } else if (before != MPI_REQUEST_NULL) {
+        failed(before, request);
     }
     close_call();
     return result;
@@ -466,7 +514,7 @@ EXPORTED int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Statu
             ms_miss();
         for (int i = 0; *flag && i < count; i++) {
             if (waited.before[i] != MPI_REQUEST_NULL)
-                done(i, waited.before[i], &requests[i], &waited.seen[i]);
+                done(i, waited.before[i], &requests[i], &waited.seen[i], result);
             else
                 out_status(&waited.seen[i]);
         }
@@ -494,7 +542,7 @@ EXPORTED int MPI_Testany(int count, MPI_Request requests[], int *index, int *fla
         if (!*flag)
             ms_miss();
         else if (*index != MPI_UNDEFINED)
-            done(*index, waited.before[*index], &requests[*index], seen);
+            done(*index, waited.before[*index], &requests[*index], seen, result);
         else
             out_status(seen);
     }
@@ -513,10 +561,14 @@ EXPORTED int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *
     REAL(real_Request_get_status(request, flag, seen));
     if (result == MPI_SUCCESS) {
         OUT(flag);
-        if (*flag)
-            out_status(seen);
-        else
+        // The program may read from now on what the request filled; the call that ends the request will find it filled.
+        MPI_Request after = request;
+        if (!*flag)
             ms_miss();
+        else if (request != MPI_REQUEST_NULL)
+            done(0, request, &after, seen, result);
+        else
+            out_status(seen);
     }
     close_call();
     return result;
@@ -945,7 +997,10 @@ EXPORTED int MPI_Abort(MPI_Comm comm, int code)
         fflush(NULL);
         exit(code);
     }
+    // The core reads clocks, which are not the program's.
+    depth++;
     ms_finish();
+    depth--;
     mode = MODE_OFF;
     return real_Abort(comm, code);
 }

@@ -248,6 +248,22 @@ impl Core {
         }
     }
 
+    /// The call failed, but what it was to send was sent.
+    pub fn has_sent(&mut self) {
+        if let Some(envelopes) = &mut self.envelopes {
+            envelopes.has_sent();
+        }
+    }
+
+    /// The receive failed; a message may have been lost to it: its post stays open.
+    pub fn may_have_received(&mut self, call: &mut Call) {
+        if let Some(envelopes) = &mut self.envelopes
+            && let (_, Some(posted)) = envelopes.posted()
+        {
+            call.put(&posted);
+        }
+    }
+
     /// What the call returns.
     pub fn result(&mut self, call: &mut Call, name: &str, value: i64) -> Result<i64, Halt> {
         match &mut self.side {

@@ -52,6 +52,8 @@ struct CallSays {
     matched: Option<Post>,
     outgoing: Vec<Outgoing>,
     last_sent: Option<u64>,
+    /// What is sent was sent, though the call failed.
+    has_sent: bool,
     source: i64,
 }
 
@@ -164,6 +166,11 @@ impl Envelopes {
         self.call.outgoing.push(Outgoing { region, copy: None, request: Some(request) });
     }
 
+    /// What the call was to send is sent, though it failed.
+    pub fn has_sent(&mut self) {
+        self.call.has_sent = true;
+    }
+
     /// The call has sent what it was to send, unless it failed: the data goes into the log.
     ///
     /// # Safety
@@ -172,7 +179,7 @@ impl Envelopes {
     pub unsafe fn put_sent(&mut self, call: &mut Call, result: i64, requests: &mut Requests) {
         for Outgoing { region, copy, request } in self.call.outgoing.drain(..) {
             // MPI_SUCCESS is 0 in every MPI.
-            if result != 0 {
+            if result != 0 && !self.call.has_sent {
                 continue;
             }
             match copy {

@@ -6,6 +6,7 @@
 pub mod definitions;
 pub mod inputs;
 mod lock;
+pub mod requests;
 
 use crate::call::Call;
 use crate::core::{Buffer, Core, Known, Side};
@@ -24,7 +25,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
-pub const INTERFACE: c_int = 5;
+pub const INTERFACE: c_int = 6;
 
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
@@ -35,6 +36,9 @@ const MODE_REPLAY: c_int = 2;
 
 /// Exit code of a program whose replay goes no further.
 pub const HALTED: c_int = 86;
+
+/// How long the end of the process waits for another thread's step.
+const FINISH_WAIT_SECONDS_MAX: i64 = 10;
 
 static STATE: Locked<State> = Locked::new(State::new());
 static THREADS: AtomicU16 = AtomicU16::new(0);
@@ -311,6 +315,25 @@ pub extern "C" fn ms_leave() {
     STATE.release();
 }
 
+/// The call failed, but what it was to send was sent.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_has_sent() {
+    state().keep();
+    step((), |core, _, _| {
+        core.has_sent();
+        Ok(())
+    });
+}
+
+/// The receive failed; a message may have been lost to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn ms_may_have_received() {
+    step((), |core, call, _| {
+        core.may_have_received(call);
+        Ok(())
+    });
+}
+
 /// What the call returns; at replay, what it returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_result(value: i64) -> i64 {
@@ -357,41 +380,6 @@ pub unsafe extern "C" fn ms_out_message(address: *mut c_void, count: i64, dataty
     step((), |core, call, name| unsafe { core.message(call, name, buffer, limit) });
 }
 
-/// Memory that the request which this call makes will fill.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_region(address: *mut c_void, count: i64, datatype: u64) {
-    let buffer = buffer(address, count, datatype);
-    step((), |core, _, _| {
-        core.region(buffer);
-        Ok(())
-    });
-}
-
-/// What the persistent request which this call makes will send.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_source(address: *const c_void, count: i64, datatype: u64) {
-    let buffer = buffer(address, count, datatype);
-    step((), |core, _, _| {
-        core.source(buffer);
-        Ok(())
-    });
-}
-
-/// The call makes a request; returns its handle, or sets `*null`. `what`: 1 persistent, 2 fills its regions to their ends.
-///
-/// # Safety
-/// `null` is readable and writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ms_request(handle: u64, null: *mut c_int, what: c_int) -> u64 {
-    // SAFETY: the caller's promise.
-    let null = unsafe { &mut *null };
-    let given = (*null == 0).then_some(handle);
-    let (persistent, whole) = (what & 1 != 0, what & 2 != 0);
-    let made = step(given, |core, call, name| core.request(call, name, given, persistent, whole));
-    *null = c_int::from(made.is_none());
-    made.unwrap_or(handle)
-}
-
 /// The call is about to wait for other ranks: all that goes in was said.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_wait() {
@@ -399,52 +387,6 @@ pub extern "C" fn ms_wait() {
         core.wait(call);
         Ok(())
     });
-}
-
-/// The call will wait for this request.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_await(handle: u64) {
-    step((), |core, call, _| {
-        core.await_request(call, handle);
-        Ok(())
-    });
-}
-
-/// A request goes in.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_in_request(handle: u64) {
-    step((), |core, call, name| core.request_in(call, name, handle));
-}
-
-/// A persistent request is started.
-///
-/// # Safety
-/// The buffer of a send is readable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ms_start(handle: u64) {
-    // SAFETY: the caller's promise.
-    step((), |core, call, name| unsafe { core.start(call, name, handle) });
-}
-
-/// A request is freed.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_forget(handle: u64) {
-    step((), |core, _, _| {
-        core.forget(handle);
-        Ok(())
-    });
-}
-
-/// A request is done; whether its handle is null now.
-///
-/// # Safety
-/// As for [`Core::done`], until [`ms_close`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ms_done(index: u64, handle: u64, null: c_int, bytes: u64) -> c_int {
-    let null = null != 0;
-    // SAFETY: the caller's promise.
-    let done = step(null, |core, call, name| unsafe { core.done(call, name, index, handle, null, bytes) });
-    c_int::from(done)
 }
 
 /// A status comes out; returns the bytes of its message. The source of a cancelled request is
@@ -507,7 +449,11 @@ pub extern "C" fn ms_unhandled(function: c_int) {
 /// The process ends. Says on standard error what the user must know.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_finish() {
-    let mut state = state();
+    // From a signal's handler in the midst of a step, or while another thread writes to a disk that hangs: then the log stays as a
+    // killed rank's does, whole to its last call.
+    let Some(mut state) = STATE.lock_within(FINISH_WAIT_SECONDS_MAX) else {
+        return;
+    };
     if let Some(refused) = state.refused.take() {
         eprintln!("mainstay mpi record: nothing of this rank was recorded: {refused}");
     }

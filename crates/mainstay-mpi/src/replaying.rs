@@ -216,6 +216,13 @@ impl Replaying {
         }
     }
 
+    /// Whether message data comes next in the call.
+    #[must_use]
+    pub fn data_comes(call: &Call) -> bool {
+        let next = Field::decode(&mut Bytes::new(&call.logged[call.logged_used..]));
+        matches!(next, Some(Field::Received(_)))
+    }
+
     /// The program ends.
     ///
     /// # Errors

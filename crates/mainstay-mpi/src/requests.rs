@@ -16,6 +16,19 @@ pub struct Region {
     pub map: Arc<Typemap>,
 }
 
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A message, once.
+    Once,
+    /// It can be started again.
+    Persistent,
+    /// It fills its regions to their ends, as a collective does, and not as far as a message goes.
+    Whole,
+    /// The same, and it has done so already.
+    Over,
+}
+
 /// A request.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -54,8 +67,9 @@ pub struct Filled {
 
 /// Requests by handle.
 ///
-/// While recording, Open MPI and MPICH use one handle for many sends that are already done: of those the last is kept, and
-/// nothing has to be known about them.
+/// While recording, Open MPI and MPICH use one handle for many requests that are already done: sends, receives from nobody,
+/// collectives of one rank. Of those the last is kept, and nothing has to be known about them: they have no regions, as what a
+/// collective filled at once is logged where it is made ([`RequestKind::Over`]).
 #[derive(Debug, Default)]
 pub struct Requests(FxHashMap<u64, Request>);
 

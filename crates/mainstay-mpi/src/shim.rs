@@ -222,7 +222,7 @@ fn forwarder(prototype: &Prototype) -> String {
     }
     format!(
         "EXPORTED {returns} MPI_{name}({list})\n{{\n    if (forwarded())\n        return real_{name}({arguments});\n    \
-         ms_unhandled(FN_{name});\n    depth++;\n    {returns} returned = real_{name}({arguments});\n    depth--;\n    \
+         depth++;\n    ms_unhandled(FN_{name});\n    {returns} returned = real_{name}({arguments});\n    depth--;\n    \
          return returned;\n}}\n"
     )
 }
@@ -275,6 +275,19 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
         let _ = writeln!(body, "    {line}");
     };
     put(format!("if (forwarded())\n        return real_{name}({});", header::arguments(&parameters)));
+    // The real call takes the handle of a matched message away.
+    let matched = call.parameters.iter().any(|spec| spec.name == "message" && spec.way == Way::Both);
+    if matched {
+        put("MPI_Message matched = *message;".to_owned());
+    }
+    let nobody = Nobody {
+        to: has("dest").then_some("dest != MPI_PROC_NULL"),
+        from: if matched {
+            Some("matched != MPI_MESSAGE_NO_PROC")
+        } else {
+            has("source").then_some("source != MPI_PROC_NULL")
+        },
+    };
     put(format!("open_call(FN_{name});"));
     let status = parameters
         .iter()
@@ -286,7 +299,7 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     }
     let lines = parameters.iter().zip(&call.parameters);
     let lines: Vec<String> =
-        lines.flat_map(|(parameter, spec)| inputs(parameter, spec, persistent)).collect();
+        lines.flat_map(|(parameter, spec)| inputs(parameter, spec, persistent, &nobody)).collect();
     in_few_steps(&lines).into_iter().for_each(&mut put);
     let arguments: Vec<&str> = parameters
         .iter()
@@ -300,6 +313,10 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
         "if (live()) {{ ms_leave(); depth++; returned = real_{name}({}); depth--; }}",
         arguments.join(", ")
     ));
+    if nobody.to.is_some() && nobody.from.is_some() {
+        // Of the two halves the receive found more than it had room for.
+        put("if (live() && returned != MPI_SUCCESS && is_truncated(returned)) ms_has_sent();".to_owned());
+    }
     put("returned = (int)ms_result(returned);".to_owned());
     put("if (returned == MPI_SUCCESS) {".to_owned());
     if status.is_some() {
@@ -308,7 +325,7 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     // Scalars first: lengths of arrays and conditions hang on them.
     let mut lines: Vec<(u8, String)> = Vec::new();
     for (parameter, spec) in parameters.iter().zip(&call.parameters) {
-        lines.extend(outputs(parameter, spec, asynchronous));
+        lines.extend(outputs(parameter, spec, asynchronous, &nobody));
     }
     let whole =
         !call.parameters.iter().any(|spec| matches!(&spec.data, Some(Data::Plain { message: true, .. })));
@@ -318,13 +335,23 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
             (false, true) => "WHOLE",
             (false, false) => "ONCE",
         };
-        lines.push((9, format!("out_request(request, {what});")));
+        let alone = if what == "WHOLE" { "SIZE == 1" } else { "0" };
+        lines.push((9, format!("out_request(request, {what}, {alone});")));
     }
     lines.sort_by_key(|line| line.0);
     for (_, line) in lines {
         put(format!("    {line}"));
     }
-    put("}".to_owned());
+    let receives = call.parameters.iter().any(|spec| {
+        matches!(spec.way, Way::Out | Way::Both)
+            && matches!(&spec.data, Some(Data::Plain { message: true, .. }))
+    });
+    match nobody.from {
+        Some(somebody) if receives && !asynchronous => {
+            put(format!("}} else if ({somebody}) {{\n        ms_may_have_received();\n    }}"));
+        }
+        _ => put("}".to_owned()),
+    }
     put("close_call();".to_owned());
     for (parameter, spec) in parameters.iter().zip(&call.parameters) {
         if parameter.base == "MPI_Comm" && spec.way == Way::Out {
@@ -372,7 +399,14 @@ fn in_few_steps(lines: &[String]) -> Vec<String> {
     out
 }
 
-fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool) -> Vec<String> {
+/// What holds, as C, if a call sends to somebody and receives from somebody: a buffer for nobody is never touched, and may not be
+/// there.
+struct Nobody {
+    to: Option<&'static str>,
+    from: Option<&'static str>,
+}
+
+fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool, nobody: &Nobody) -> Vec<String> {
     let name = &parameter.name;
     let mut lines = Vec::new();
     if !matches!(spec.way, Way::In | Way::Both | Way::Text) {
@@ -408,14 +442,20 @@ fn inputs(parameter: &Parameter, spec: &table::Parameter, persistent: bool) -> V
             }
         }
     };
-    lines.push(match &spec.condition {
+    let message = matches!(&spec.data, Some(Data::Plain { message: true, .. }));
+    lines.push(match spec.condition.as_deref().or(nobody.to.filter(|_| message)) {
         Some(condition) => format!("if ({condition}) {line}"),
         None => line,
     });
     lines
 }
 
-fn outputs(parameter: &Parameter, spec: &table::Parameter, asynchronous: bool) -> Vec<(u8, String)> {
+fn outputs(
+    parameter: &Parameter,
+    spec: &table::Parameter,
+    asynchronous: bool,
+    nobody: &Nobody,
+) -> Vec<(u8, String)> {
     let name = &parameter.name;
     if !matches!(spec.way, Way::Out | Way::Both) || name == "request" {
         return Vec::new();
@@ -454,7 +494,11 @@ fn outputs(parameter: &Parameter, spec: &table::Parameter, asynchronous: bool) -
     // What a broadcast's root sends in, the others get out.
     let condition = match &spec.condition {
         Some(condition) if both => Some(format!("!({condition})")),
-        other => other.clone(),
+        Some(condition) => Some(condition.clone()),
+        None => {
+            let message = matches!(&spec.data, Some(Data::Plain { message: true, .. }));
+            nobody.from.filter(|_| message).map(str::to_owned)
+        }
     };
     vec![(
         order,
@@ -487,7 +531,8 @@ mod tests {
     #[test]
     fn a_call_of_the_table_is_wrapped_and_another_forwarded() {
         let source = source(HEADER).expect("a shim");
-        assert!(source.contains("in_sent(buf, count, datatype, 0);"), "the table's names, not the header's");
+        assert!(source.contains(" in_sent(buf, count, datatype, 0);"), "the table's names, not the header's");
+        assert!(source.contains("if (dest != MPI_PROC_NULL) in_sent("), "nobody's buffer is not read");
         assert!(source.contains(
             "{COUNT, (int64_t)count}, {HANDLES + DATATYPE, (int64_t)HANDLE(datatype)}, {PEER, (int64_t)dest}"
         ));

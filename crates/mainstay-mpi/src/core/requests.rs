@@ -3,8 +3,8 @@
 use super::{Buffer, Core, Side, fill, promise};
 use crate::call::Call;
 use crate::field::{Field, ObjectKind};
-use crate::replaying::Halt;
-use crate::requests::{Filled, Region, Request};
+use crate::replaying::{Halt, Replaying};
+use crate::requests::{Filled, Region, Request, RequestKind};
 
 impl Core {
     /// The call will wait for a request.
@@ -55,15 +55,23 @@ impl Core {
     }
 
     /// A request that this call makes: its handle here, `None` for the null request.
-    pub fn request(
+    ///
+    /// # Safety
+    /// As for [`Core::received`], for the regions of one that is [`RequestKind::Over`].
+    pub unsafe fn request(
         &mut self,
         call: &mut Call,
         name: &str,
         handle: Option<u64>,
-        persistent: bool,
-        whole: bool,
+        what: RequestKind,
     ) -> Result<Option<u64>, Halt> {
-        let (regions, source) = (std::mem::take(&mut self.pending), self.source.take());
+        let (mut regions, source) = (std::mem::take(&mut self.pending), self.source.take());
+        let persistent = what == RequestKind::Persistent;
+        let whole = matches!(what, RequestKind::Whole | RequestKind::Over);
+        if whole {
+            // MPI may be done with nothing at once, too.
+            regions.retain(|region| region.count > 0 && region.map.bytes() > 0);
+        }
         let mut request = Request {
             made: self.number,
             regions,
@@ -73,41 +81,51 @@ impl Core {
             active: !persistent,
             ..Request::default()
         };
-        match &mut self.side {
+        let (null, over) = match &mut self.side {
             Side::Recording(_) => {
                 call.put(&Field::Request(handle.is_none()));
-                if let Some(envelopes) = &mut self.envelopes {
-                    if persistent {
-                        request.envelope = envelopes.envelope_first();
-                    } else if request.regions.is_empty() {
-                        request.sent = envelopes.last_sent();
-                    } else if !whole {
-                        let (post, posted) = envelopes.posted();
-                        request.post = post;
-                        if let Some(posted) = posted {
-                            call.put(&posted);
-                        }
-                    }
-                }
-                if let Some(handle) = handle {
-                    self.requests.post(handle, request);
-                }
-                Ok(handle)
+                (handle.is_none(), what == RequestKind::Over)
             }
-            Side::Replaying(replaying, slots) => {
+            Side::Replaying(replaying, _) => {
                 let null = replaying.output(call, name, "a request", |field| match field {
                     Field::Request(null) => Some(null),
                     _ => None,
                 })?;
-                if null {
-                    return Ok(None);
-                }
-                let (handle, fortran) = slots.make();
-                self.known.objects.set_fortran(ObjectKind::Request, fortran, handle);
-                self.requests.post(handle, request);
-                Ok(Some(handle))
+                (null, whole && Replaying::data_comes(call))
+            }
+        };
+        if over {
+            for region in std::mem::take(&mut request.regions) {
+                // SAFETY: the caller's promise.
+                unsafe { fill(&mut self.side, call, name, &region, u64::MAX)? };
             }
         }
+        if let Some(envelopes) = &mut self.envelopes {
+            if persistent {
+                request.envelope = envelopes.envelope_first();
+            } else if request.regions.is_empty() {
+                request.sent = envelopes.last_sent();
+            } else if !whole {
+                let (post, posted) = envelopes.posted();
+                request.post = post;
+                if let Some(posted) = posted {
+                    call.put(&posted);
+                }
+            }
+        }
+        let handle = match &mut self.side {
+            Side::Recording(_) => handle,
+            Side::Replaying(..) if null => None,
+            Side::Replaying(_, slots) => {
+                let (handle, fortran) = slots.make();
+                self.known.objects.set_fortran(ObjectKind::Request, fortran, handle);
+                Some(handle)
+            }
+        };
+        if let Some(handle) = handle {
+            self.requests.post(handle, request);
+        }
+        Ok(handle)
     }
 
     /// A persistent request is started: what it sends goes in.
@@ -120,7 +138,9 @@ impl Core {
             return Ok(());
         };
         let (source, envelope) = (request.source.clone(), request.envelope);
+        let nobody = source.is_none() && request.regions.is_empty();
         match (&mut self.envelopes, source) {
+            (_, None) if nobody => {}
             (None, None) => {}
             // SAFETY: the caller's promise.
             (None, Some(source)) => unsafe { self.data_of(call, name, &source)? },

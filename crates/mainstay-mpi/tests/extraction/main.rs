@@ -88,6 +88,7 @@ fn what_is_extracted_is_the_receivers_own_log() {
         "cancelled send",
         "persistent send",
         "persistent receive",
+        "shared handle",
         "receive without an end",
         "inter-communicator",
         "freed communicator",

@@ -12,6 +12,7 @@ use mainstay_mpi::objects::HandleStyle;
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::recording::Recording;
 use mainstay_mpi::replaying::Halt;
+use mainstay_mpi::requests::RequestKind;
 use mainstay_mpi::typemap::Typemap;
 use std::path::Path;
 
@@ -24,6 +25,8 @@ pub(crate) const BYTE: u64 = 100;
 /// Every other byte.
 pub(crate) const SPARSE: u64 = 101;
 pub(crate) const NOBODY: i64 = -2;
+/// The handle of requests that are done when they are made, as Open MPI has it.
+pub(crate) const SHARED: u64 = 1999;
 pub(crate) const ANY: i64 = -1;
 
 /// Names of the calls, by number.
@@ -191,11 +194,13 @@ impl Rank {
     }
 
     pub(crate) fn request(&mut self, handle: u64, region: Option<Buffer>, persistent: bool) {
+        let what = if persistent { RequestKind::Persistent } else { RequestKind::Once };
         self.each(|core, call, name| {
             if let Some(region) = region {
                 core.region(region);
             }
-            core.request(call, name, Some(handle), persistent, false).map(drop)
+            // SAFETY: as in `sends`.
+            unsafe { core.request(call, name, Some(handle), what) }.map(drop)
         });
     }
 

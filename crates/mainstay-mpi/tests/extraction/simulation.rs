@@ -5,7 +5,7 @@ mod comms;
 mod end;
 
 use crate::network::{Message, Mode, Network, Progress};
-use crate::rank::{ANY, BYTE, COMM_NULL, MESSAGE_NULL, NOBODY, Rank, SPARSE, Status, WORLD};
+use crate::rank::{ANY, BYTE, COMM_NULL, MESSAGE_NULL, NOBODY, Rank, SHARED, SPARSE, Status, WORLD};
 use mainstay_mpi::core::Buffer;
 use mainstay_mpi::field::{ObjectKind, Role};
 use std::collections::BTreeMap;
@@ -57,7 +57,9 @@ impl Handles {
 
 #[derive(Clone, Copy)]
 struct Request {
+    /// In the simulation; `given` to the program.
     handle: u64,
+    given: u64,
     persistent: bool,
     receives: bool,
     buffer: Buffer,

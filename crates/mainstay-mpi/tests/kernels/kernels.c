@@ -1,7 +1,7 @@
 // Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
 //
 //   kernels NAME[:N]…    each with its own or N rounds: ring halo workers pool server persistent derived split collectives probe
-//                        window crash killed differs unwritten
+//                        corner truncated forked window crash killed aborted differs unwritten
 //
 // Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
 #include <mpi.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int rank, size;
@@ -472,6 +473,146 @@ static void probe(int rounds)
     }
 }
 
+// Neighbours that are not there, and other requests that are done at once: Open MPI gives them all one handle.
+static void corner(int rounds)
+{
+    int dims[1] = {size}, periods[1] = {0}, left, right;
+    MPI_Comm line;
+    MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &line);
+    MPI_Cart_shift(line, 0, 1, &left, &right);
+    // What goes to nobody is not read.
+    int *nowhere = (int *)8;
+    long sum = 0;
+    for (int i = 0; i < rounds; i++) {
+        int mine = rank * 100 + i, ghosts[4] = {-1, -1, -1, -1}, twice[2] = {0, 0}, others[2] = {mine, mine + 1};
+        MPI_Request requests[6];
+        MPI_Irecv(&ghosts[0], 1, MPI_INT, left, 1, line, &requests[0]);
+        MPI_Irecv(&ghosts[1], 1, MPI_INT, right, 2, line, &requests[1]);
+        MPI_Irecv(&ghosts[2], 1, MPI_INT, MPI_PROC_NULL, 1, line, &requests[2]);
+        MPI_Irecv(&ghosts[3], 1, MPI_INT, MPI_PROC_NULL, 1, line, &requests[3]);
+        MPI_Isend(left == MPI_PROC_NULL ? nowhere : &mine, 1, MPI_INT, left, 2, line, &requests[4]);
+        MPI_Isend(right == MPI_PROC_NULL ? nowhere : &mine, 1, MPI_INT, right, 1, line, &requests[5]);
+        MPI_Waitall(6, requests, MPI_STATUSES_IGNORE);
+        check(ghosts[0] == (left == MPI_PROC_NULL ? -1 : left * 100 + i), "the left neighbour");
+        check(ghosts[1] == (right == MPI_PROC_NULL ? -1 : right * 100 + i), "the right neighbour");
+        check(ghosts[2] == -1 && ghosts[3] == -1, "nobody sends nothing");
+        MPI_Iallreduce(&others[0], &twice[0], 1, MPI_INT, MPI_SUM, MPI_COMM_SELF, &requests[1]);
+        MPI_Iallreduce(&others[1], &twice[1], 1, MPI_INT, MPI_SUM, MPI_COMM_SELF, &requests[0]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        check(twice[0] == mine && twice[1] == mine + 1, "a sum of one");
+        MPI_Sendrecv(nowhere, 1000, MPI_INT, MPI_PROC_NULL, 1, &ghosts[2], 1, MPI_INT, MPI_PROC_NULL, 1, line,
+            MPI_STATUS_IGNORE);
+        MPI_Sendrecv_replace(&mine, 1, MPI_INT, right, 3, left, 3, line, MPI_STATUS_IGNORE);
+        check(mine == (left == MPI_PROC_NULL ? rank * 100 : left * 100) + i, "one place to the right");
+        MPI_Recv_init(&ghosts[0], 1, MPI_INT, left, 4, line, &requests[0]);
+        MPI_Send_init(right == MPI_PROC_NULL ? nowhere : &mine, 1, MPI_INT, right, 4, line, &requests[1]);
+        MPI_Startall(2, requests);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        MPI_Request_free(&requests[0]);
+        MPI_Request_free(&requests[1]);
+        MPI_Message message;
+        MPI_Mprobe(MPI_PROC_NULL, 1, line, &message, MPI_STATUS_IGNORE);
+        MPI_Imrecv(&ghosts[2], 1, MPI_INT, &message, &requests[0]);
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        // What a request filled may be read once its status says so.
+        int echo = -1, flag = 0;
+        MPI_Status status;
+        MPI_Irecv(&echo, 1, MPI_INT, rank, 5, MPI_COMM_WORLD, &requests[0]);
+        MPI_Send(&ghosts[0], 1, MPI_INT, rank, 5, MPI_COMM_WORLD);
+        while (!flag)
+            MPI_Request_get_status(requests[0], &flag, &status);
+        check(echo == ghosts[0] && status.MPI_SOURCE == rank, "a request that is done and not over");
+        MPI_Send(&echo, 1, MPI_INT, MPI_PROC_NULL, echo & 63, MPI_COMM_WORLD);
+        sum += echo + mine;
+        echo = -2;
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        check(echo == -2, "and fills nothing more");
+    }
+    printf("rank %d sum %ld\n", rank, sum);
+    MPI_Comm_free(&line);
+}
+
+// Messages longer than the room for them, of which the program takes note and goes on.
+static void truncated(int rounds)
+{
+    int many[10] = {0}, value = -1;
+    long sum = 0;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int i = 0; i < rounds; i++) {
+        if (rank == 0) {
+            for (int k = 0; k < 8; k++) {
+                value = 100 * i + k;
+                MPI_Send(many, k % 2 ? 1 : 10, MPI_INT, 1, 1, MPI_COMM_WORLD);
+                MPI_Send(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
+            }
+        } else if (rank == 1) {
+            int class, short_room[5];
+            for (int k = 0; k < 8; k++) {
+                MPI_Request requests[2];
+                MPI_Status statuses[2];
+                int result = MPI_SUCCESS;
+                value = -1;
+                if (k < 4) {
+                    result = k < 2 ? MPI_Recv(short_room, 5, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE)
+                                   : MPI_Sendrecv(&k, 1, MPI_INT, 2, 2, short_room, 5, MPI_INT, 0, 1, MPI_COMM_WORLD,
+                                         MPI_STATUS_IGNORE);
+                    MPI_Recv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                } else {
+                    MPI_Irecv(short_room, 5, MPI_INT, 0, 1, MPI_COMM_WORLD, &requests[0]);
+                    MPI_Irecv(&value, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, &requests[1]);
+                    if (k < 6) {
+                        result = MPI_Waitall(2, requests, statuses);
+                        check(result == (k % 2 ? MPI_SUCCESS : MPI_ERR_IN_STATUS), "a status has the error");
+                        result = result == MPI_SUCCESS ? result : statuses[0].MPI_ERROR;
+                        // It may be pending still.
+                        MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+                    } else {
+                        result = MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+                        MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+                    }
+                }
+                MPI_Error_class(result, &class);
+                check(class == (k % 2 ? MPI_SUCCESS : MPI_ERR_TRUNCATE), "a message that is too long");
+                check(value == 100 * i + k, "the one behind it");
+                sum += value;
+            }
+        } else if (rank == 2) {
+            for (int k = 2; k < 4; k++) {
+                MPI_Recv(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                check(value == k, "sent, though nothing was received");
+            }
+        }
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    printf("rank %d sum %ld\n", rank, sum);
+}
+
+// Children that end as programs do.
+static void forked(int children)
+{
+    fflush(stdout);
+    for (int i = 0; i < children; i++) {
+        int status = 0;
+        pid_t pid = fork();
+        if (pid == 0)
+            exit(i + 1);
+        check(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == i + 1, "a child");
+    }
+    printf("rank %d forked %d\n", rank, children);
+}
+
+// Rank 1 ends them all.
+static void aborted(int rounds)
+{
+    for (int i = 0; i < rounds; i++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    printf("rank %d aborts %d\n", rank, rank == 1);
+    fflush(stdout);
+    if (rank == 1)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 // Rank 0 dies of the message that rank 2 sends as its fifth, whenever that comes.
 static void crash(int rounds)
 {
@@ -498,6 +639,9 @@ static void killed(int rounds)
         MPI_Sendrecv_replace(&value, 1, MPI_INT, (rank + 1) % size, 0, left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         printf("rank %d round %d\n", rank, value);
         fflush(stdout);
+        // The message that rank 1 has is in the log of who sent it once that one's call is over.
+        if (i == rounds / 2)
+            MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 1 && i == rounds / 2)
             kill(getpid(), SIGKILL);
     }
@@ -540,6 +684,13 @@ static void window(int rounds)
         // No put: Debian 12's MPICH loses them in such a window, with or without us.
         MPI_Win_fence(0, open);
         MPI_Win_fence(0, open);
+        // By turns, so that each is a record of its own.
+        for (int k = 0; k < 200; k++) {
+            char name[MPI_MAX_OBJECT_NAME];
+            int length;
+            MPI_Win_set_name(open, "window");
+            MPI_Win_get_name(open, name, &length);
+        }
     }
     MPI_Win_free(&open);
     printf("rank %d fenced\n", rank);
@@ -551,6 +702,7 @@ int main(int argc, char **argv)
         {"ring", ring, 50}, {"halo", halo, 40}, {"workers", workers, 200}, {"pool", pool, 150},
         {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
         {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
+        {"corner", corner, 10}, {"truncated", truncated, 3}, {"forked", forked, 3}, {"aborted", aborted, 5},
         {"differs", differs, 3}, {"window", window, 2}, {"unwritten", unwritten, 5},
     };
     MPI_Init(&argc, &argv);

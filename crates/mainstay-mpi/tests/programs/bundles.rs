@@ -77,6 +77,9 @@ fn what_senders_logged_is_extracted_and_replays_where_no_mpi_is() {
         "split:3",
         "collectives:4",
         "probe:30",
+        "corner:3",
+        "truncated:2",
+        "forked:1",
     ];
     for mpi in installed("a run that senders logged") {
         let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &kernels);

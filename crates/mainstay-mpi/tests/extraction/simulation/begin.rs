@@ -68,7 +68,9 @@ impl Simulation {
         };
         let rank = &mut self.nodes[at].rank;
         rank.open(name, thread);
-        rank.sends(buffer, false);
+        if to.is_some() {
+            rank.sends(buffer, false);
+        }
         rank.arguments(buffer, &[(Role::Peer, number), (Role::Tag, tag)], Some(handle));
         let going = self.send(at, to, comm, tag, mode, buffer);
         let node = &mut self.nodes[at];
@@ -80,11 +82,13 @@ impl Simulation {
             }
             _ => {
                 let handle = node.request_handles.make();
+                let given = if to.is_none() || mode == Mode::Eager { SHARED } else { handle };
                 node.rank.result();
-                node.rank.request(handle, None, false);
+                node.rank.request(given, None, false);
                 node.rank.close();
                 node.requests.push(Request {
                     handle,
+                    given,
                     persistent: false,
                     receives: false,
                     buffer,
@@ -127,7 +131,9 @@ impl Simulation {
         let into = if replace { from } else { self.buffer(at, ROOM_BYTES) };
         let rank = &mut self.nodes[at].rank;
         rank.open(if replace { "MPI_Sendrecv_replace" } else { "MPI_Sendrecv" }, thread);
-        rank.sends(from, replace);
+        if to.is_some() {
+            rank.sends(from, replace);
+        }
         rank.arguments(from, &[(Role::Peer, to_number), (Role::Tag, sent_tag)], None);
         rank.arguments(into, &[(Role::Peer, numbers.0), (Role::Tag, numbers.1)], Some(handle));
         self.send(at, to, comm, sent_tag, Mode::Eager, from);
@@ -141,8 +147,10 @@ impl Simulation {
         let (numbers, peer, tag, nobody) = self.pattern(at, comm);
         let buffer = self.buffer(at, ROOM_BYTES);
         let made = self.nodes[at].request_handles.make();
+        let given = if nobody { SHARED } else { made };
         let mut request = Request {
             handle: made,
+            given,
             persistent: false,
             receives: true,
             buffer,
@@ -156,7 +164,7 @@ impl Simulation {
         rank.open("MPI_Irecv", thread);
         rank.arguments(buffer, &[(Role::Peer, numbers.0), (Role::Tag, numbers.1)], Some(handle));
         rank.result();
-        rank.request(made, Some(buffer), false);
+        rank.request(given, (!nobody).then_some(buffer), false);
         rank.close();
         request.going = Some(self.post(&request, at));
         self.nodes[at].requests.push(request);
@@ -176,16 +184,17 @@ impl Simulation {
         };
         let rank = &mut self.nodes[at].rank;
         rank.open(if receives { "MPI_Recv_init" } else { "MPI_Send_init" }, thread);
-        if !receives {
+        if !receives && !nobody {
             rank.source_of_start(buffer);
         }
         rank.arguments(buffer, &[(Role::Peer, numbers.0), (Role::Tag, numbers.1)], Some(handle));
         rank.result();
-        rank.request(made, receives.then_some(buffer), true);
+        rank.request(made, (receives && !nobody).then_some(buffer), true);
         rank.close();
         let persistent = true;
         self.nodes[at].requests.push(Request {
             handle: made,
+            given: made,
             persistent,
             receives,
             buffer,

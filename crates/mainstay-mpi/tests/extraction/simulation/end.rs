@@ -143,6 +143,7 @@ impl Simulation {
             let going = Some(Going::Post(self.network.post_of(at, comm, message)));
             node.requests.push(Request {
                 handle: made,
+                given: made,
                 persistent: false,
                 receives: true,
                 buffer,
@@ -197,8 +198,11 @@ impl Simulation {
             }
             _ => {}
         }
-        let persistent = request.persistent;
-        node.rank.done(index, handle, !persistent, &status);
+        let (persistent, given) = (request.persistent, request.given);
+        node.rank.done(index, given, !persistent, &status);
+        if given == SHARED {
+            *self.reached.entry("shared handle").or_default() += 1;
+        }
         if !persistent {
             node.requests.remove(place);
             node.request_handles.free.push(handle);
@@ -234,10 +238,9 @@ impl Simulation {
                 self.nodes[at].rank.status(&status);
                 self.nodes[at].rank.receives(buffer, &status);
             }
-            Blocked::Receive(_, _, buffer) => {
+            Blocked::Receive(..) => {
                 let status = Status { source: NOBODY, tag: ANY, bytes: 0 };
                 self.nodes[at].rank.status(&status);
-                self.nodes[at].rank.receives(buffer, &status);
             }
             Blocked::Probe(comm, peer, tag) => {
                 let message = self.network.probe(at, comm, peer, tag).expect("a message that is there");
