@@ -8,6 +8,7 @@
 //! messages behind must fit: each receive gets the first send that is not before its predecessor's and has its length and CRC.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// A communicator, named alike in the logs of all its members: its groups as ranks of the world, and how many communicators of
 /// the same groups were made before it.
@@ -22,8 +23,8 @@ pub struct CommKey {
 /// Messages to one rank that cannot overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class {
-    /// Their communicator.
-    pub comm: CommKey,
+    /// Their communicator: one value for all its messages, whose groups may be long.
+    pub comm: Arc<CommKey>,
     /// The sender, as a rank of the world.
     pub source: i64,
     /// Their tag.
@@ -49,7 +50,7 @@ pub struct OpenPost {
     /// Its number.
     pub post: u64,
     /// On which communicator.
-    pub comm: CommKey,
+    pub comm: Arc<CommKey>,
     /// From which rank of the world; `None` for any.
     pub source: Option<i64>,
     /// With which tag; `None` for any.
@@ -93,7 +94,7 @@ impl Rule {
             class.tag = 0;
         }
         if !self.by_comm {
-            class.comm = CommKey { groups: Vec::new(), index: 0 };
+            class.comm = Arc::new(CommKey { groups: Vec::new(), index: 0 });
         }
         class
     }
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn class(tag: i64) -> Class {
-        Class { comm: CommKey { groups: vec![vec![0, 1]], index: 0 }, source: 1, tag }
+        Class { comm: Arc::new(CommKey { groups: vec![vec![0, 1]], index: 0 }), source: 1, tag }
     }
 
     fn received(post: u64, tag: i64, crc: u32) -> Received {

@@ -7,6 +7,7 @@ use crate::format::Kind;
 use crate::matching::{Class, CommKey, OpenPost, Received, Rule, Sends, Sent};
 use crate::reader::{Reader, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ pub(super) struct Survey {
 /// Communicators of one log, by the place of their records.
 #[derive(Debug, Default)]
 struct Comms {
-    known: Vec<(CommKey, Vec<i64>)>,
+    known: Vec<(Arc<CommKey>, Vec<i64>)>,
     latest: HashMap<u64, usize>,
     made: HashMap<Vec<Vec<i64>>, u64>,
 }
@@ -46,19 +47,19 @@ impl Comms {
             _ => {
                 let made = self.made.entry(groups.clone()).or_default();
                 *made += 1;
-                CommKey { groups, index: *made - 1 }
+                Arc::new(CommKey { groups, index: *made - 1 })
             }
         };
         self.latest.insert(comm.id, self.known.len());
         self.known.push((key, comm.peers));
     }
 
-    fn at(&self, place: u64) -> Option<&(CommKey, Vec<i64>)> {
+    fn at(&self, place: u64) -> Option<&(Arc<CommKey>, Vec<i64>)> {
         self.known.get(usize::try_from(place).ok()?)
     }
 
     /// The communicator, and which rank of the world a peer in it is.
-    fn peer(&self, place: u64, peer: i64) -> Option<(&CommKey, i64)> {
+    fn peer(&self, place: u64, peer: i64) -> Option<(&Arc<CommKey>, i64)> {
         let (key, peers) = self.at(place)?;
         Some((key, *peers.get(usize::try_from(peer).ok()?)?))
     }
@@ -193,12 +194,18 @@ impl Survey {
         self.names.get(usize::from(record.function)).map_or("", String::as_str)
     }
 
+    /// Calls of this rank that were not recorded, if there are any: they may have sent, received, or made a communicator.
+    pub(super) fn unrecorded(&self, rank: i64) -> Option<String> {
+        let names: Vec<String> =
+            self.unhandled.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        (!names.is_empty())
+            .then(|| format!("rank {rank} made calls that were not recorded: {}", names.join(", ")))
+    }
+
     /// Why a message of this rank may be missing or another one.
     pub(super) fn hint(&self, rank: i64) -> String {
-        if !self.unhandled.is_empty() {
-            let names: Vec<String> =
-                self.unhandled.iter().map(|(name, count)| format!("{count} {name}")).collect();
-            return format!("rank {rank} made calls that were not recorded: {}", names.join(", "));
+        if let Some(unrecorded) = self.unrecorded(rank) {
+            return unrecorded;
         }
         let end = if self.ended { "ended" } else { "was cut off" };
         format!("the log of rank {rank} {end} after {} calls", self.calls)
