@@ -85,7 +85,8 @@ pub fn assemble<E>(
         }
     }
     let pairs = matching::pair(&own.received, &own.open, &sends, rule).map_err(|unpaired| {
-        let hint = hints.get(&unpaired.source_rank).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let of_both = hints.get(&unpaired.source_rank).cloned().into_iter().chain(own.unrecorded(rank));
+        let hint = of_both.map(|hint| format!(" ({hint})")).collect();
         AssemblyError::Unpaired { unpaired, hint }
     })?;
 
@@ -127,7 +128,12 @@ pub fn assemble<E>(
                         "call {call} received a message of rank {source} with tag {tag} that no log has: {}",
                         hints.get(&source).map_or("", String::as_str)
                     ),
-                    None => format!("call {call} received a message of a rank that is not of this run"),
+                    None => {
+                        let why = own.unrecorded(rank).map(|why| format!(": {why}")).unwrap_or_default();
+                        format!(
+                            "call {call} received a message on a communicator that the log does not describe{why}"
+                        )
+                    }
                 });
                 return Ok(assembled);
             };
@@ -156,7 +162,14 @@ fn rewrite(body: &[u8], mut data: impl FnMut(u64) -> Option<Vec<u8>>) -> Option<
     let mut out = Vec::with_capacity(body.len());
     for field in crate::field::fields(body) {
         match field {
-            Field::Promised(post, ..) => Field::Received(&data(post)?).encode(&mut out),
+            Field::Promised(post, _, length, crc) => {
+                let data = data(post)?;
+                // The pairing compared what the sender's log says of them; these are the bytes.
+                if (data.len() as u64, crc32c::crc32c(&data)) != (length, crc) {
+                    return None;
+                }
+                Field::Received(&data).encode(&mut out);
+            }
             Field::To(_) | Field::Sent(_) | Field::Posted(..) | Field::Retracted(_) | Field::Withdrawn(_) => {
             }
             other => other.encode(&mut out),

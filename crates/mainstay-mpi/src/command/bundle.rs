@@ -181,13 +181,15 @@ impl Bundle {
         self.folder.join(PROGRAM).join(start.program.file_name().unwrap_or_default())
     }
 
-    /// What is started, and its arguments before the program's own: its loader, with its libraries and no others.
+    /// What is started, and its arguments before the program's own: its loader, which looks into its libraries first and into no
+    /// cache of this machine. What is in neither its libraries nor the folders that the loader has built in is not found.
     #[must_use]
     pub fn command(&self, start: &Start) -> (PathBuf, Vec<String>) {
         let libraries = self.folder.join(LIBRARIES).display().to_string();
         let name = start.arguments.first().cloned().unwrap_or_default();
         let program = self.program(start).display().to_string();
-        let arguments = ["--library-path", &libraries, "--argv0", &name, &program].map(str::to_owned);
+        let arguments =
+            ["--inhibit-cache", "--library-path", &libraries, "--argv0", &name, &program].map(str::to_owned);
         (self.loader.clone(), arguments.to_vec())
     }
 

@@ -248,6 +248,29 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     Ok(Replayed { status, left, calls, ended })
 }
 
+/// Under a loader that was started by name gdb takes the loader for the program. So it is told where the program is as soon as that
+/// is mapped, which is when the libraries are.
+const GDB_SYMBOLS: &str = r#"python
+import os, struct
+def mainstay_add_program(event):
+    program = os.path.realpath(PROGRAM)
+    process = gdb.selected_inferior().pid
+    if not process:
+        return
+    with open("/proc/%d/maps" % process) as maps:
+        mapped = [line.split() for line in maps]
+    bases = [int(words[0].split("-")[0], 16) for words in mapped if " ".join(words[5:]) == program]
+    if bases:
+        gdb.events.new_objfile.disconnect(mainstay_add_program)
+        with open(program, "rb") as file:
+            # The type in an ELF header; 2 is an executable at a fixed place.
+            fixed = struct.unpack("<H", file.read(18)[16:])[0] == 2
+        place = "" if fixed else " -o 0x%x" % min(bases)
+        gdb.execute("add-symbol-file '%s'%s" % (program, place), to_string=True)
+gdb.events.new_objfile.connect(mainstay_add_program)
+end
+"#;
+
 /// A session of gdb with what is needed to walk through messages.
 fn debugger(
     options: &Options,
@@ -270,6 +293,10 @@ fn debugger(
          document mpi-continue\nGo on to a crash, a divergence, the call of --until, or the end of the log.\nend\n\
          echo mainstay: run begins the replay; then mpi-next, mpi-continue, and all that gdb can do\\n\n",
     );
+    if let Some(bundle) = bundle {
+        let program = bundle.program(start).display().to_string();
+        script.push_str(&GDB_SYMBOLS.replace("PROGRAM", &format!("{program:?}")));
+    }
     let path = options.scratch.join("gdb-script");
     std::fs::write(&path, script)?;
     let mut command = Command::new("gdb");

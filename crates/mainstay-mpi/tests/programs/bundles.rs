@@ -118,6 +118,18 @@ fn a_killed_rank_that_senders_logged_replays_as_far() {
             let options = replay::Options { folder: bundle.clone(), ..replay::Options::default() };
             let replayed = scene.replay_with(rank, &options);
             assert!(replayed.same(), "rank {rank}: {}", replayed.line());
+            if rank == 0 && runs("gdb", &["--version"]) {
+                let options = replay::Options {
+                    folder: bundle.clone(),
+                    debugger: true,
+                    debugger_commands: ["break killed", "run", "backtrace", "kill"].map(str::to_owned).to_vec(),
+                    ..Default::default()
+                };
+                scene.replay_with(rank, &options);
+                let said = std::fs::read_to_string(scene.path("replayed-0")).expect("what gdb says");
+                // The program's own names are known, though a loader was started.
+                assert!(said.contains(", killed (rounds=40)") && said.contains(" in main ("), "{said}");
+            }
             std::fs::remove_dir_all(bundle).expect("the bundle");
             // A neighbour may have been killed in the call that sent the last message, which then is in no log; and the rank
             // itself before it printed what the last call brought.
