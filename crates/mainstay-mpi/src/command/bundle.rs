@@ -8,10 +8,10 @@
 
 use super::run::{Run, SHIM, Start};
 use crate::reader::ReadError;
-use crate::settings::program_hash;
 use std::fmt::Write as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
 
 const MANIFEST: &str = "manifest";
 const INPUTS: &str = "inputs";
@@ -60,6 +60,18 @@ pub enum BundleError {
         /// The file.
         path: PathBuf,
     },
+    /// The manifest names what is no file of the bundle.
+    #[error("the manifest of the bundle names {name:?}, which is no plain file in it")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A file that the manifest does not name, where the loader would find it.
+    #[error("{} is not in the manifest of the bundle", path.display())]
+    Unlisted {
+        /// The file.
+        path: PathBuf,
+    },
     /// Its libraries have no dynamic loader.
     #[error("{} has no dynamic loader among its libraries", folder.display())]
     NoLoader {
@@ -83,11 +95,15 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
 pub fn fill(folder: &Path, run: &Run, rank: u32) -> Result<Contents, BundleError> {
     let start = run.start(rank)?;
     let mut manifest = String::new();
+    // The log is there already; with a ring, if it was cut off.
+    for name in files_in(folder)? {
+        list(folder, &name, &mut manifest)?;
+    }
     let mut contents = Contents::default();
     put(folder, SHIM, &run.shim(), &mut manifest)?;
     let name = start.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     make(&folder.join(PROGRAM))?;
-    let hash = std::fs::read(&start.program).map(|bytes| program_hash(&bytes));
+    let hash = file_hash(&start.program);
     if hash.ok().as_ref() != Some(&start.hash) {
         return Err(BundleError::Program { program: start.program });
     }
@@ -122,8 +138,8 @@ fn inputs_of(start: &Start) -> Vec<(String, String)> {
     named
         .filter_map(|argument| {
             let path = start.folder.join(argument);
-            let bytes = path.is_file().then(|| std::fs::read(&path).ok()).flatten()?;
-            Some((path.display().to_string(), program_hash(&bytes)))
+            let hash = path.is_file().then(|| file_hash(&path).ok()).flatten()?;
+            Some((path.display().to_string(), hash))
         })
         .collect()
 }
@@ -137,11 +153,41 @@ fn write(path: &Path, text: &str) -> Result<(), BundleError> {
 }
 
 fn put(folder: &Path, name: &str, from: &Path, manifest: &mut String) -> Result<(), BundleError> {
-    let to = folder.join(name);
-    std::fs::copy(from, &to).map_err(io_error(from))?;
-    let bytes = std::fs::read(&to).map_err(io_error(&to))?;
-    let _ = writeln!(manifest, "{}  {name}", program_hash(&bytes));
+    std::fs::copy(from, folder.join(name)).map_err(io_error(from))?;
+    list(folder, name, manifest)
+}
+
+/// Puts the hash and name of a file into the manifest.
+fn list(folder: &Path, name: &str, manifest: &mut String) -> Result<(), BundleError> {
+    let path = folder.join(name);
+    let hash = file_hash(&path).map_err(io_error(&path))?;
+    let _ = writeln!(manifest, "{hash}  {name}");
     Ok(())
+}
+
+/// As [`crate::settings::program_hash`], of a file that may be larger than memory.
+fn file_hash(path: &Path) -> io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut hasher, mut piece) = (Xxh3::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(format!("{:032x}", hasher.digest128())),
+            length => hasher.update(&piece[..length]),
+        }
+    }
+}
+
+fn files_in(folder: &Path) -> Result<Vec<String>, BundleError> {
+    let entries = std::fs::read_dir(folder).map_err(io_error(folder))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io_error(folder))?;
+        if !entry.path().is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 impl Bundle {
@@ -160,13 +206,26 @@ impl Bundle {
         let mut loader = None;
         for (hash, name) in lines(&manifest) {
             let path = folder.join(name);
-            let found = std::fs::read(&path).map(|bytes| program_hash(&bytes));
-            if found.ok().as_deref() != Some(hash) {
+            let within = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+            if !within || path.symlink_metadata().is_ok_and(|about| !about.is_file()) {
+                return Err(BundleError::Name { name: name.to_owned() });
+            }
+            if file_hash(&path).ok().as_deref() != Some(hash) {
                 return Err(BundleError::Changed { path });
             }
             let file = name.strip_prefix(LIBRARIES).map(|name| name.trim_start_matches('/'));
             if file.is_some_and(|file| file.starts_with("ld-") || file.starts_with("ld64.")) {
                 loader = Some(path);
+            }
+        }
+        // The loader takes any library that is there, and the replay any log.
+        for (part, prefix) in [("", ""), (LIBRARIES, "libraries/")] {
+            for file in files_in(&folder.join(part))? {
+                let name = format!("{prefix}{file}");
+                let listed = lines(&manifest).any(|(_, listed)| listed == name);
+                if !listed && name != MANIFEST && name != INPUTS {
+                    return Err(BundleError::Unlisted { path: folder.join(name) });
+                }
             }
         }
         match loader {
@@ -197,9 +256,8 @@ impl Bundle {
     #[must_use]
     pub fn changed_inputs(&self) -> Vec<String> {
         let inputs = std::fs::read_to_string(self.folder.join(INPUTS)).unwrap_or_default();
-        let changed = lines(&inputs).filter(|(hash, path)| {
-            std::fs::read(path).map(|bytes| program_hash(&bytes)).ok().as_deref() != Some(hash)
-        });
+        let changed =
+            lines(&inputs).filter(|(hash, path)| file_hash(path.as_ref()).ok().as_deref() != Some(hash));
         changed.map(|(_, path)| path.to_owned()).collect()
     }
 }

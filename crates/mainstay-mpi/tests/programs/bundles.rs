@@ -97,6 +97,21 @@ fn what_senders_logged_is_extracted_and_replays_where_no_mpi_is() {
                 println!("skipped: a bundle without {} beside it: needs root for a namespace", mpi.name);
             }
         }
+        let refused = |part: &str| {
+            let options = replay::Options { folder: scene.path("bundle-0"), ..replay::Options::default() };
+            let Err(error @ ReplayError::Bundle(_)) = replay::replay(&options) else { panic!("a replay") };
+            assert!(error.to_string().contains(part), "{error}");
+        };
+        let added = scene.path("bundle-0/libraries/libadded.so");
+        std::fs::write(&added, "").expect("a file");
+        refused("libadded.so is not in the manifest");
+        std::fs::remove_file(added).expect("the file");
+        let path = scene.path("bundle-0/manifest");
+        let manifest = std::fs::read_to_string(&path).expect("a manifest");
+        assert!(manifest.contains("  rank-00000.log\n"), "{manifest}");
+        std::fs::write(&path, format!("{manifest}00  ../bundle-1/shim.so\n")).expect("a file");
+        refused("../bundle-1/shim.so");
+        std::fs::write(&path, manifest).expect("a file");
         let library = std::fs::read_dir(scene.path("bundle-0/libraries")).expect("libraries").next();
         let library = library.expect("a library").expect("its name").path();
         std::fs::write(&library, "another").expect("a file");
@@ -119,14 +134,20 @@ fn a_killed_rank_that_senders_logged_replays_as_far() {
             let replayed = scene.replay_with(rank, &options);
             assert!(replayed.same(), "rank {rank}: {}", replayed.line());
             if rank == 0 && runs("gdb", &["--version"]) {
+                let scratch = tempfile::tempdir().expect("a folder");
                 let options = replay::Options {
                     folder: bundle.clone(),
+                    rank,
+                    output: Some(scene.path("gdb")),
+                    scratch: scratch.path().to_owned(),
                     debugger: true,
-                    debugger_commands: ["break killed", "run", "backtrace", "kill"].map(str::to_owned).to_vec(),
+                    debugger_commands: ["break killed", "run", "backtrace", "kill"]
+                        .map(str::to_owned)
+                        .to_vec(),
                     ..Default::default()
                 };
-                scene.replay_with(rank, &options);
-                let said = std::fs::read_to_string(scene.path("replayed-0")).expect("what gdb says");
+                replay::replay(&options).expect("gdb");
+                let said = std::fs::read_to_string(scene.path("gdb")).expect("what gdb says");
                 // The program's own names are known, though a loader was started.
                 assert!(said.contains(", killed (rounds=40)") && said.contains(" in main ("), "{said}");
             }
