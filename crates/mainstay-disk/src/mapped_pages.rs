@@ -2,6 +2,7 @@
 
 use crate::failure::failure_of;
 use crate::file_storage::FileStorage;
+use crate::worker_threads::join_unless_self;
 use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
 use mainstay_journal::storage::{Operation, Storage, StorageError};
 use std::fs::{File, OpenOptions};
@@ -9,6 +10,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// A ring file mapped into this process, unmapped when the last handle is dropped. Disk threads hold a handle each: they
 /// pass addresses in it to the kernel and never look at the bytes themselves.
@@ -51,6 +54,7 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct MappedPages {
     mapping: Arc<Mapping>,
+    _populating: Option<Populating>,
 }
 
 impl MappedPages {
@@ -88,8 +92,8 @@ impl MappedPages {
         let handle = OpenOptions::new().read(true).write(true).open(storage.path(file)).map_err(fault)?;
         reserve(&handle, bytes).map_err(fault)?;
         let mapping = Arc::new(map(&handle, bytes, page_bytes).map_err(fault)?);
-        populate_in_background(&mapping);
-        Ok(Self { mapping })
+        let populating = Populating::begin(&mapping);
+        Ok(Self { mapping, _populating: populating })
     }
 
     /// A handle by which disk threads find the bytes to write.
@@ -166,21 +170,47 @@ fn map(file: &File, bytes: usize, page_bytes: usize) -> io::Result<Mapping> {
 /// for these.
 const POPULATE_BYTES: usize = 256 << 10;
 
+/// The thread that faults the ring in. It ends with the ring, so that whoever has closed a journal may unmount what it was on.
+///
 /// Without it, or where the kernel (before 5.14) does not know the advice, appends fault once per page of memory, which
 /// costs time only: the blocks are reserved.
-fn populate_in_background(mapping: &Arc<Mapping>) {
-    let mapping = Arc::clone(mapping);
-    let populate = move || {
-        for start in (0..mapping.bytes).step_by(POPULATE_BYTES) {
-            let length = POPULATE_BYTES.min(mapping.bytes - start);
-            // SAFETY: the range is inside the mapping, which this thread's handle keeps.
-            unsafe {
-                libc::madvise(mapping.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
-            };
+#[derive(Debug)]
+struct Populating {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Populating {
+    fn begin(mapping: &Arc<Mapping>) -> Option<Self> {
+        let mapping = Arc::clone(mapping);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let populate = move || {
+            for start in (0..mapping.bytes).step_by(POPULATE_BYTES) {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let length = POPULATE_BYTES.min(mapping.bytes - start);
+                // SAFETY: the range is inside the mapping, which this thread's handle keeps.
+                unsafe {
+                    libc::madvise(mapping.base.as_ptr().add(start).cast(), length, libc::MADV_POPULATE_WRITE)
+                };
+            }
+        };
+        match std::thread::Builder::new().name("mainstay-ring".to_owned()).spawn(populate) {
+            Ok(thread) => Some(Self { stop, thread: Some(thread) }),
+            Err(error) => {
+                tracing::debug!(%error, "no thread to fault in the ring; appends will");
+                None
+            }
         }
-    };
-    if let Err(error) = std::thread::Builder::new().name("mainstay-ring".to_owned()).spawn(populate) {
-        tracing::debug!(%error, "no thread to fault in the ring; appends will");
+    }
+}
+
+impl Drop for Populating {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        join_unless_self(self.thread.take().expect("dropped once"));
     }
 }
 
