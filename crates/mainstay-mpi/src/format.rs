@@ -43,7 +43,7 @@ pub fn stop_reason(stopped: i32) -> String {
     }
 }
 
-/// Where the control block of a ring has what went into the call that the rank waits in: see [`encode_inputs`].
+/// Where the control block of a ring has what went into the call that the rank waits in: see [`decode_inputs`].
 pub const INPUTS_OFFSET: usize = 1536;
 /// Room for that, in bytes; of a longer call the beginning is kept.
 pub const INPUTS_BYTES_MAX: usize = FILE_HEADER_BYTES - INPUTS_OFFSET - INPUTS_HEAD_BYTES;

@@ -27,7 +27,7 @@ pub extern "C" fn ms_source(address: *const c_void, count: i64, datatype: u64) {
 /// The call makes a request; returns its handle, or sets `*null`. `what`: 1 persistent, 2 fills its regions to their ends, 3 has done so.
 ///
 /// # Safety
-/// `null` is readable and writable. As for [`crate::core::Core::request`], until [`ms_close`].
+/// `null` is readable and writable. As for [`crate::core::Core::request`], until [`ms_close`](super::ms_close).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_request(handle: u64, null: *mut c_int, what: c_int) -> u64 {
     // SAFETY: the caller's promise.
@@ -82,7 +82,7 @@ pub extern "C" fn ms_forget(handle: u64) {
 /// A request is done; whether its handle is null now.
 ///
 /// # Safety
-/// As for [`crate::core::Core::done`], until [`ms_close`].
+/// As for [`crate::core::Core::done`], until [`ms_close`](super::ms_close).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_done(index: u64, handle: u64, null: c_int, bytes: u64) -> c_int {
     let null = null != 0;
