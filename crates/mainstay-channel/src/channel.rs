@@ -327,6 +327,7 @@ impl Channel {
             received: greeting.received,
             covered: greeting.covered,
             collecting: greeting.collecting,
+            crashed: self.crashed,
             rejoins: self.crashed && !self.link(peer).rejoined,
             settles: self.settles,
             window_messages_max: self.limits.window_messages_max,

@@ -20,6 +20,7 @@ const SSN_MAX: u64 = 1 << 62;
 const COLLECTING: u8 = 1;
 const REJOINS: u8 = 2;
 const SETTLES: u8 = 4;
+const CRASHED: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"MNST";
 
@@ -62,7 +63,10 @@ pub struct Hello {
     pub covered: Ssn,
     /// It recovers, and asks for every retained message above `received`, whatever the window. Said in every session of a recovery.
     pub collecting: bool,
-    /// Its life began with a crash, and it has not yet heard in it that the other is recovered: what it kept in memory for the other is lost.
+    /// Its life began with a crash, and not with the making of its directory or behind a clean stop, which keeps in a checkpoint all that it
+    /// had in memory.
+    pub crashed: bool,
+    /// So it did, and it has not yet heard in it that the other is recovered: what it kept in memory for the other is lost.
     pub rejoins: bool,
     /// It recovered, and waits for all nodes to agree on a line, because more is lost than a policy survives.
     pub settles: bool,
@@ -96,7 +100,12 @@ impl Hello {
         out.extend_from_slice(&self.declared.version.to_le_bytes());
         out.extend_from_slice(&self.received.0.to_le_bytes());
         out.extend_from_slice(&self.covered.0.to_le_bytes());
-        let flags = [(self.collecting, COLLECTING), (self.rejoins, REJOINS), (self.settles, SETTLES)];
+        let flags = [
+            (self.collecting, COLLECTING),
+            (self.rejoins, REJOINS),
+            (self.settles, SETTLES),
+            (self.crashed, CRASHED),
+        ];
         out.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
         out.extend_from_slice(&self.window_messages_max.to_le_bytes());
         out.extend_from_slice(&self.window_bytes_max.to_le_bytes());
@@ -122,7 +131,7 @@ impl Hello {
         let to = NodeId(from.u32()?);
         let declared = Declared { policy: from.u8()?, failures_max: from.u8()?, version: from.u32()? };
         let (received, covered, flags) = (Ssn(from.u64()?), Ssn(from.u64()?), from.u8()?);
-        if flags & !(COLLECTING | REJOINS | SETTLES) != 0 {
+        if flags & !(COLLECTING | REJOINS | SETTLES | CRASHED) != 0 {
             return Err(FrameError::Flag { flag: flags });
         }
         let hello = Self {
@@ -132,6 +141,7 @@ impl Hello {
             received,
             covered,
             collecting: flags & COLLECTING != 0,
+            crashed: flags & CRASHED != 0,
             rejoins: flags & REJOINS != 0,
             settles: flags & SETTLES != 0,
             window_messages_max: from.u32()?,

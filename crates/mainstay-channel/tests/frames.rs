@@ -23,6 +23,7 @@ fn hello() -> Hello {
         covered: Ssn(8),
         collecting: true,
         rejoins: false,
+        crashed: true,
         settles: true,
         window_messages_max: 10,
         window_bytes_max: 11,

@@ -43,9 +43,6 @@ use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, Ou
 use mainstay_types::mark::After;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node in its first life has lost nothing.
-const FIRST_LIFE: Incarnation = Incarnation(1);
-
 /// What has been gathered so far.
 #[derive(Debug, Default)]
 pub(crate) struct Collecting {
@@ -132,13 +129,12 @@ impl Collecting {
         if hello.collecting {
             self.recovering.insert(peer);
         }
-        let is_first = hello.identity.incarnation == FIRST_LIFE;
-        if hello.rejoins && !is_first {
+        if hello.rejoins {
             self.rejoining.insert(peer);
         }
         if !hello.collecting && !hello.settles {
             self.together.recovered(peer);
-        } else if !is_first {
+        } else if hello.crashed || hello.settles {
             self.together.down(peer, hello.identity.incarnation);
         }
     }

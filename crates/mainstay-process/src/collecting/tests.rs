@@ -26,6 +26,7 @@ fn hello(node: NodeId, life: u64, collecting: bool) -> Hello {
         received: Ssn(0),
         covered: Ssn(0),
         collecting,
+        crashed: life > 1,
         rejoins: false,
         settles: false,
         window_messages_max: 1,
@@ -99,6 +100,16 @@ fn those_who_recover_one_after_the_other_were_not_down_together() {
     assert_eq!(collecting.together.most().len(), 1);
     collecting.greeted(A, &hello(A, 3, true));
     assert_eq!(collecting.together.most().len(), 2);
+}
+
+#[test]
+fn who_comes_back_from_a_clean_stop_was_not_down() {
+    let mut collecting = Collecting::from(&[A, B]);
+    collecting.greeted(A, &Hello { crashed: false, ..hello(A, 2, true) });
+    assert!(collecting.together.most().is_empty());
+    // It crashes before it has collected.
+    collecting.greeted(A, &hello(A, 3, true));
+    assert_eq!(collecting.together.most().len(), 1);
 }
 
 #[test]

@@ -84,8 +84,7 @@ impl ClusterWorld {
         let mut nodes = self.ids();
         let first = random.index(nodes.len());
         nodes.rotate_left(first);
-        // Where fewer may fail at once, a crash beside others that come back from a clean stop is taken for more: docs/simulation.md, what is open.
-        let stops = random.chance(400) && self.setup.down_max == nodes.len();
+        let stops = random.chance(400);
         let rules = self.nodes[&nodes[0]].config.rules;
         self.snapshots.blocking.under_way = Some(Coordination {
             random,
