@@ -479,7 +479,9 @@ fn outputs(
         }
         (None, Some(length)) => (5, format!("ms_out({name}, sizeof *{name} * (uint64_t)({length}));")),
         (None, None) if parameter.base == "MPI_Status" && both => (4, format!("(void)out_status({name});")),
-        (None, None) if parameter.base == "MPI_Status" => (4, "length = out_status(seen);".to_owned()),
+        (None, None) if parameter.base == "MPI_Status" => {
+            (4, "length = out_message_status(seen);".to_owned())
+        }
         (None, None) => match kind_of(&parameter.base) {
             Some(kind) => {
                 let c_type = &parameter.base;
