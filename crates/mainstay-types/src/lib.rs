@@ -12,6 +12,8 @@
 //! | *hold* / *release* | keep an effect back / let it leave for good |
 //! | *mark* | a monotone counter that some room publishes |
 //! | *incarnation* | one life of a process, between two crashes |
+//! | *view* | the members of a group at one moment |
+//! | *version* | the place of a write: the view it was stamped in, then a counter |
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,8 @@ pub mod id;
 pub mod level;
 pub mod machine;
 pub mod mark;
+pub mod operation;
 pub mod rules;
 pub mod snapshot;
 pub mod time;
+pub mod view;
