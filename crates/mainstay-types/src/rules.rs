@@ -3,7 +3,7 @@
 
 /// One safety rule, as named by `mainstay sim --break`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u16)]
+#[repr(u8)]
 pub enum Rule {
     /// An output leaves only when the delivery that made it is stable.
     SendAfterStable,
@@ -133,7 +133,7 @@ impl Rule {
 /// Which rules are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    broken: u16,
+    broken: u64,
 }
 
 impl Rules {
@@ -143,14 +143,14 @@ impl Rules {
     /// All but `rule`.
     #[must_use]
     pub fn without(rule: Rule) -> Self {
-        Self { broken: 1 << rule as u16 }
+        Self { broken: 1 << rule as u64 }
     }
 
     /// Whether `rule` is kept.
     #[inline]
     #[must_use]
     pub fn keep(self, rule: Rule) -> bool {
-        self.broken & (1 << rule as u16) == 0
+        self.broken & (1 << rule as u64) == 0
     }
 }
 
