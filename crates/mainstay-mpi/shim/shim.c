@@ -4,6 +4,7 @@
 // are in a call of the program (ROMIO does) is forwarded and nothing else: `depth`.
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,46 @@ static void stop(const char *why)
 static int child;
 static void forked(void) { child = 1; mode = MODE_OFF; ms_forget_all(); }
 
+// The binary interface that this is compiled for. `src/operation.rs` knows the beginning of the standard one's name.
+#define STANDARD_ABI ""
+#if defined(OPEN_MPI)
+#define ABI "Open MPI"
+#elif defined(MPI_ABI_VERSION) && !defined(MPICH_NAME)
+#define ABI "the MPI standard's ABI"
+#undef STANDARD_ABI
+#define STANDARD_ABI "MPI standard ABI; "
+#else
+#define ABI "MPICH"
+#endif
+
+static const char *abi_of_library(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strncmp(name, "libmpi_abi.so", 13) == 0)
+        return "the MPI standard's ABI";
+    if (strncmp(name, "libmpich.so", 11) == 0 || strncmp(name, "libmpi.so.12", 12) == 0)
+        return "MPICH";
+    return strncmp(name, "libmpi.so.", 10) == 0 ? "Open MPI" : NULL;
+}
+
+// A program that loads its MPI late (Python does) may load another than its launcher and command line say. Its handles have other
+// sizes than ours, so that not even handing its calls on would do.
+static int refuse_another_abi(struct dl_phdr_info *library, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    const char *abi = abi_of_library(library->dlpi_name);
+    if (!abi || strcmp(abi, ABI) == 0)
+        return 0;
+    fprintf(stderr,
+        "mainstay: this process has loaded %s, which has the binary interface of %s, and what was preloaded to record it that of %s. "
+        "Nothing is recorded and the process ends here. --mpicc names the compiler wrapper of the library that is meant.\n",
+        library->dlpi_name, abi, ABI);
+    _exit(1);
+}
+
 static void begin(void)
 {
+    dl_iterate_phdr(refuse_another_abi, NULL);
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         *reals[i].real = dlsym(RTLD_NEXT, reals[i].name);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -162,14 +201,6 @@ static int is_root(MPI_Comm comm, int root)
 #define RANK comm_is(comm, 0)
 #define ROOT is_root(comm, root)
 
-static __attribute__((unused)) int64_t sum(const int counts[], int size)
-{
-    int64_t all = 0;
-    for (int i = 0; i < size; i++)
-        all += counts[i];
-    return all;
-}
-
 // ---- message data
 
 static void in_data(const void *buf, int64_t count, MPI_Datatype type)
@@ -203,34 +234,18 @@ static void region(void *buf, int64_t count, MPI_Datatype type)
         ms_region(buf, count, HANDLE(type));
 }
 
-#define EACH_RANK(NAME, BUFFER, DO)                                                                            \
-    static __attribute__((unused)) void NAME##_v(                                                              \
-        BUFFER buf, const int counts[], const int displs[], MPI_Datatype type, int size)                       \
-    {                                                                                                          \
-        if (buf == MPI_IN_PLACE)                                                                               \
-            return;                                                                                            \
-        int64_t extent = ms_extent(HANDLE(type));                                                              \
-        for (int i = 0; i < size; i++) {                                                                       \
-            void *at = (char *)buf + displs[i] * extent;                                                       \
-            DO(at, counts[i], type);                                                                           \
-        }                                                                                                      \
-    }                                                                                                          \
-    static __attribute__((unused)) void NAME##_w(                                                              \
-        BUFFER buf, const int counts[], const int displs[], const MPI_Datatype types[], int size)              \
-    {                                                                                                          \
-        if (buf == MPI_IN_PLACE)                                                                               \
-            return;                                                                                            \
-        for (int i = 0; i < size; i++) {                                                                       \
-            void *at = (char *)buf + displs[i];                                                                \
-            DO(at, counts[i], types[i]);                                                                       \
-        }                                                                                                      \
-    }
+// A call with large counts (`_c`) has arrays of `MPI_Count` where the other has arrays of `int`: `counts.c` is compiled for both.
 #define OUT_WHOLE(buf, count, type) ms_out_data(buf, count, HANDLE(type), UINT64_MAX)
 #define IN_WHOLE(buf, count, type) ms_in_data(buf, count, HANDLE(type))
 #define REGION(buf, count, type) ms_region(buf, count, HANDLE(type))
-EACH_RANK(in_data, const void *, IN_WHOLE)
-EACH_RANK(out_data, void *, OUT_WHOLE)
-EACH_RANK(region, void *, REGION)
+#define BY_COUNT(NAME, counts) _Generic(*(counts), int: NAME##_of, default: NAME##_of_c)
+#define sum(counts, size) BY_COUNT(sum, counts)(counts, size)
+#define in_data_v(buf, counts, ...) BY_COUNT(in_data_v, counts)(buf, counts, __VA_ARGS__)
+#define in_data_w(buf, counts, ...) BY_COUNT(in_data_w, counts)(buf, counts, __VA_ARGS__)
+#define out_data_v(buf, counts, ...) BY_COUNT(out_data_v, counts)(buf, counts, __VA_ARGS__)
+#define out_data_w(buf, counts, ...) BY_COUNT(out_data_w, counts)(buf, counts, __VA_ARGS__)
+#define region_v(buf, counts, ...) BY_COUNT(region_v, counts)(buf, counts, __VA_ARGS__)
+#define region_w(buf, counts, ...) BY_COUNT(region_w, counts)(buf, counts, __VA_ARGS__)
 
 // ---- statuses and requests
 
@@ -639,7 +654,7 @@ EXPORTED int MPI_Startall(int count, MPI_Request requests[])
     return result;
 }
 
-// ---- datatypes: made of pieces of others, by us as well as by MPI
+// ---- datatypes: `counts.c` has most
 
 static void made_type(int result, MPI_Datatype *type, int plain_bytes)
 {
@@ -665,15 +680,14 @@ static void made_type(int result, MPI_Datatype *type, int plain_bytes)
     made_type(result, newtype, 0);                                                                             \
     return result
 
-EXPORTED int MPI_Type_contiguous(int count, MPI_Datatype oldtype, MPI_Datatype *newtype)
+static void vector(int64_t count, int64_t blocklength, int64_t stride, MPI_Datatype oldtype)
 {
-    if (forwarded())
-        return real_Type_contiguous(count, oldtype, newtype);
-    open_call(FN_Type_contiguous);
     ms_in(COUNT, count);
+    ms_in(NUMBER, blocklength);
+    ms_in(NUMBER, stride);
     ms_in_handle(DATATYPE, HANDLE(oldtype));
-    ms_piece(HANDLE(oldtype), (uint64_t)count, 0);
-    NEW_TYPE(real_Type_contiguous(count, oldtype, newtype));
+    for (int64_t i = 0; i < count; i++)
+        ms_piece(HANDLE(oldtype), (uint64_t)blocklength, i * stride);
 }
 
 // Gives out a predefined type, of which our list may not have all: of so many bytes, without holes.
@@ -704,155 +718,6 @@ EXPORTED int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype *newtype)
     NEW_TYPE(real_Type_dup(oldtype, newtype));
 }
 
-EXPORTED int MPI_Type_create_resized(MPI_Datatype oldtype, MPI_Aint lb, MPI_Aint extent, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_create_resized(oldtype, lb, extent, newtype);
-    open_call(FN_Type_create_resized);
-    ms_in_handle(DATATYPE, HANDLE(oldtype));
-    ms_in(NUMBER, lb);
-    ms_in(NUMBER, extent);
-    ms_piece(HANDLE(oldtype), 1, 0);
-    NEW_TYPE(real_Type_create_resized(oldtype, lb, extent, newtype));
-}
-
-static void vector(int count, int blocklength, int64_t stride, MPI_Datatype oldtype)
-{
-    ms_in(COUNT, count);
-    ms_in(NUMBER, blocklength);
-    ms_in(NUMBER, stride);
-    ms_in_handle(DATATYPE, HANDLE(oldtype));
-    for (int i = 0; i < count; i++)
-        ms_piece(HANDLE(oldtype), (uint64_t)blocklength, i * stride);
-}
-
-EXPORTED int MPI_Type_vector(int count, int blocklength, int stride, MPI_Datatype oldtype, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_vector(count, blocklength, stride, oldtype, newtype);
-    open_call(FN_Type_vector);
-    vector(count, blocklength, stride * ms_extent(HANDLE(oldtype)), oldtype);
-    NEW_TYPE(real_Type_vector(count, blocklength, stride, oldtype, newtype));
-}
-
-#define HVECTOR(NAME)                                                                                          \
-    EXPORTED int MPI_##NAME(                                                                                   \
-        int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype)              \
-    {                                                                                                          \
-        if (forwarded())                                                                                       \
-            return real_##NAME(count, blocklength, stride, oldtype, newtype);                                  \
-        open_call(FN_##NAME);                                                                                    \
-        vector(count, blocklength, stride, oldtype);                                                           \
-        NEW_TYPE(real_##NAME(count, blocklength, stride, oldtype, newtype));                                   \
-    }
-
-// Displacements may be addresses, which are others at replay: they are not compared.
-static void pieces(int count, const int lengths[], int length, const void *displs, int wide, int64_t unit,
-    const MPI_Datatype types[], MPI_Datatype type)
-{
-    ms_in(COUNT, count);
-    for (int i = 0; i < count; i++) {
-        int64_t displ = wide ? ((const MPI_Aint *)displs)[i] : ((const int *)displs)[i];
-        MPI_Datatype of = types ? types[i] : type;
-        ms_in_handle(DATATYPE, HANDLE(of));
-        ms_piece(HANDLE(of), (uint64_t)(lengths ? lengths[i] : length), displ * unit);
-    }
-}
-
-EXPORTED int MPI_Type_indexed(
-    int count, const int lengths[], const int displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_indexed(count, lengths, displs, oldtype, newtype);
-    open_call(FN_Type_indexed);
-    pieces(count, lengths, 0, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
-    NEW_TYPE(real_Type_indexed(count, lengths, displs, oldtype, newtype));
-}
-
-EXPORTED int MPI_Type_create_indexed_block(
-    int count, int length, const int displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_create_indexed_block(count, length, displs, oldtype, newtype);
-    open_call(FN_Type_create_indexed_block);
-    pieces(count, NULL, length, displs, 0, ms_extent(HANDLE(oldtype)), NULL, oldtype);
-    NEW_TYPE(real_Type_create_indexed_block(count, length, displs, oldtype, newtype));
-}
-
-EXPORTED int MPI_Type_create_hindexed_block(
-    int count, int length, const MPI_Aint displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_create_hindexed_block(count, length, displs, oldtype, newtype);
-    open_call(FN_Type_create_hindexed_block);
-    pieces(count, NULL, length, displs, 1, 1, NULL, oldtype);
-    NEW_TYPE(real_Type_create_hindexed_block(count, length, displs, oldtype, newtype));
-}
-
-#define HINDEXED(NAME, CONST)                                                                                  \
-    EXPORTED int MPI_##NAME(                                                                                   \
-        int count, CONST int lengths[], CONST MPI_Aint displs[], MPI_Datatype oldtype, MPI_Datatype *newtype)  \
-    {                                                                                                          \
-        if (forwarded())                                                                                       \
-            return real_##NAME(count, lengths, displs, oldtype, newtype);                                      \
-        open_call(FN_##NAME);                                                                                    \
-        pieces(count, lengths, 0, displs, 1, 1, NULL, oldtype);                                                \
-        NEW_TYPE(real_##NAME(count, lengths, displs, oldtype, newtype));                                       \
-    }
-
-#define STRUCT(NAME, CONST)                                                                                    \
-    EXPORTED int MPI_##NAME(int count, CONST int lengths[], CONST MPI_Aint displs[],                           \
-        CONST MPI_Datatype types[], MPI_Datatype *newtype)                                                     \
-    {                                                                                                          \
-        if (forwarded())                                                                                       \
-            return real_##NAME(count, lengths, displs, types, newtype);                                        \
-        open_call(FN_##NAME);                                                                                    \
-        pieces(count, lengths, 0, displs, 1, 1, types, MPI_DATATYPE_NULL);                                     \
-        NEW_TYPE(real_##NAME(count, lengths, displs, types, newtype));                                         \
-    }
-
-HVECTOR(Type_create_hvector)
-HINDEXED(Type_create_hindexed, const)
-STRUCT(Type_create_struct, const)
-#ifdef HAS_Type_hvector
-HVECTOR(Type_hvector)
-#endif
-#ifdef HAS_Type_hindexed
-HINDEXED(Type_hindexed, )
-#endif
-#ifdef HAS_Type_struct
-STRUCT(Type_struct, )
-#endif
-
-EXPORTED int MPI_Type_create_subarray(int ndims, const int sizes[], const int subsizes[], const int starts[],
-    int order, MPI_Datatype oldtype, MPI_Datatype *newtype)
-{
-    if (forwarded())
-        return real_Type_create_subarray(ndims, sizes, subsizes, starts, order, oldtype, newtype);
-    open_call(FN_Type_create_subarray);
-    ms_in(NUMBER, ndims);
-    ms_in_bytes(sizes, sizeof *sizes * (uint64_t)ndims);
-    ms_in_bytes(subsizes, sizeof *subsizes * (uint64_t)ndims);
-    ms_in_bytes(starts, sizeof *starts * (uint64_t)ndims);
-    ms_in_handle(DATATYPE, HANDLE(oldtype));
-    // Row by row. Dimension `at(0)` is the one whose elements are neighbours.
-    int64_t extent = ms_extent(HANDLE(oldtype)), rows = 1;
-#define AT(place) (order == MPI_ORDER_C ? ndims - 1 - (place) : (place))
-    for (int d = 1; d < ndims; d++)
-        rows *= subsizes[AT(d)];
-    for (int64_t row = 0; ndims > 0 && row < rows; row++) {
-        int64_t left = row, stride = 1, offset = starts[AT(0)];
-        for (int d = 1; d < ndims; d++) {
-            stride *= sizes[AT(d - 1)];
-            offset += (starts[AT(d)] + left % subsizes[AT(d)]) * stride;
-            left /= subsizes[AT(d)];
-        }
-        ms_piece(HANDLE(oldtype), (uint64_t)subsizes[AT(0)], offset * extent);
-    }
-#undef AT
-    NEW_TYPE(real_Type_create_subarray(ndims, sizes, subsizes, starts, order, oldtype, newtype));
-}
-
 // MPI_Address and MPI_Get_address are arithmetic; what they give is another number in each run.
 EXPORTED int MPI_Get_address(const void *location, MPI_Aint *address)
 {
@@ -872,24 +737,6 @@ EXPORTED int MPI_Address(void *location, MPI_Aint *address)
 EXPORTED MPI_Aint MPI_Aint_add(MPI_Aint base, MPI_Aint disp) { return base + disp; }
 EXPORTED MPI_Aint MPI_Aint_diff(MPI_Aint one, MPI_Aint other) { return one - other; }
 #endif
-
-EXPORTED int MPI_Pack(const void *inbuf, int incount, MPI_Datatype datatype, void *outbuf, int outsize,
-    int *position, MPI_Comm comm)
-{
-    if (forwarded())
-        return real_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm);
-    open_call(FN_Pack);
-    in_data(inbuf, incount, datatype);
-    int before = *position, result = MPI_SUCCESS;
-    ms_in(NUMBER, before);
-    REAL(real_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm));
-    if (result == MPI_SUCCESS) {
-        OUT(position);
-        ms_out((char *)outbuf + before, (uint64_t)(*position - before));
-    }
-    close_call();
-    return result;
-}
 
 // ---- beginning and end
 
@@ -938,11 +785,11 @@ static void describe_world(void)
 #endif
     describe_comm(MPI_COMM_WORLD);
     describe_comm(MPI_COMM_SELF);
-    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    char library[sizeof STANDARD_ABI + MPI_MAX_LIBRARY_VERSION_STRING] = STANDARD_ABI;
     int rank = 0, size = 0, length = 0;
     real_Comm_rank(MPI_COMM_WORLD, &rank);
     real_Comm_size(MPI_COMM_WORLD, &size);
-    real_Get_library_version(library, &length);
+    real_Get_library_version(library + strlen(library), &length);
     ms_rank(rank, size, library);
     real_Comm_set_errhandler(MPI_COMM_WORLD, world);
     real_Comm_set_errhandler(MPI_COMM_SELF, self);
@@ -1073,36 +920,8 @@ CLOCK(times, clock_t, (struct tms * usage), (usage), 0, usage)
 
 // ---- memory that MPI hands out or keeps
 
+// By MPI_Buffer_attach.
 static void *attached;
-
-EXPORTED int MPI_Buffer_attach(void *buffer, int size)
-{
-    if (forwarded())
-        return real_Buffer_attach(buffer, size);
-    open_call(FN_Buffer_attach);
-    ms_in(NUMBER, size);
-    attached = buffer;
-    int result = MPI_SUCCESS;
-    REAL(real_Buffer_attach(buffer, size));
-    close_call();
-    return result;
-}
-
-EXPORTED int MPI_Buffer_detach(void *buffer, int *size)
-{
-    if (forwarded())
-        return real_Buffer_detach(buffer, size);
-    open_call(FN_Buffer_detach);
-    int result = MPI_SUCCESS;
-    REAL(real_Buffer_detach(buffer, size));
-    if (result == MPI_SUCCESS) {
-        OUT(size);
-        if (!live())
-            *(void **)buffer = attached;
-    }
-    close_call();
-    return result;
-}
 
 EXPORTED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *base)
 {
@@ -1340,8 +1159,10 @@ EXPORTED int MPI_Comm_disconnect(MPI_Comm *comm)
         memmove(to, from, sizeof(MPI_Status));                                                                 \
         return MPI_SUCCESS;                                                                                    \
     }
+#ifdef HAS_Status_c2f
 STATUS_COPY(Status_c2f, MPI_Status, MPI_Fint)
 STATUS_COPY(Status_f2c, MPI_Fint, MPI_Status)
+#endif
 #ifdef HAS_Status_c2f08
 STATUS_COPY(Status_c2f08, MPI_Status, MPI_F08_status)
 STATUS_COPY(Status_f082c, MPI_F08_status, MPI_Status)

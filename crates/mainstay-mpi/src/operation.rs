@@ -80,6 +80,8 @@ impl Class {
     #[must_use]
     pub fn of(name: &str) -> Self {
         let name = name.strip_prefix("MPI_").unwrap_or(name);
+        // The same with large counts.
+        let name = name.strip_suffix("_c").unwrap_or(name);
         match name {
             "Send" | "Bsend" | "Ssend" | "Rsend" => Self::Send(Begins::Blocking),
             "Isend" | "Ibsend" | "Issend" | "Irsend" => Self::Send(Begins::Request),
@@ -128,6 +130,9 @@ fn is_collective_in_lower_case(rest: &str) -> bool {
     })
 }
 
+/// Begins the name of a library in logs of programs that use it through the MPI standard's binary interface.
+const STANDARD_ABI: &str = "MPI standard ABI";
+
 /// What an MPI calls nobody and anybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wildcards {
@@ -142,8 +147,14 @@ impl Wildcards {
     #[must_use]
     pub fn of(library: &str) -> Self {
         // MPICH and its family have them the other way round: -1 is MPI_PROC_NULL there.
-        let any_source = if library.contains("Open MPI") { -1 } else { -2 };
-        Self { any_source, any_tag: -1 }
+        let (any_source, any_tag) = if library.starts_with(STANDARD_ABI) {
+            (-1, -2)
+        } else if library.contains("Open MPI") {
+            (-1, -1)
+        } else {
+            (-2, -1)
+        };
+        Self { any_source, any_tag }
     }
 }
 
@@ -246,9 +257,19 @@ mod tests {
         assert_eq!(Class::of("MPI_Irsend"), Class::Send(Begins::Request));
         assert_eq!(Class::of("MPI_Iallreduce"), Class::Collective(Begins::Request));
         assert_eq!(Class::of("MPI_Ibarrier"), Class::Collective(Begins::Request));
+        assert_eq!(Class::of("MPI_Isend_c"), Class::Send(Begins::Request));
+        assert_eq!(Class::of("MPI_Ialltoallv_c"), Class::Collective(Begins::Request));
         assert_eq!(Class::of("MPI_Init"), Class::Other);
         assert_eq!(Class::of("MPI_Comm_rank"), Class::Other);
         assert!(Class::of("MPI_Testany").polls() && !Class::of("MPI_Waitany").polls());
+    }
+
+    #[test]
+    fn wildcards_are_those_of_the_binary_interface() {
+        let of = |library| (Wildcards::of(library).any_source, Wildcards::of(library).any_tag);
+        assert_eq!(of("Open MPI v4.1.4"), (-1, -1));
+        assert_eq!(of("MPICH Version: 5.0.2"), (-2, -1));
+        assert_eq!(of("MPI standard ABI; MPICH Version: 5.0.2"), (-1, -2));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub use self::header::prototypes;
 const CALLS: &str = include_str!("../shim/calls.txt");
 /// What is written by hand.
 const HAND: &str = include_str!("../shim/shim.c");
+/// The same for calls that MPI has twice, with `int` and with large counts.
+const COUNTS: &str = include_str!("../shim/counts.c");
 /// The same for the core's functions.
 const CORE: &str = include_str!("../shim/core.h");
 
@@ -104,12 +106,18 @@ pub fn source(preprocessed: &str) -> Result<String, ShimError> {
     put_names(&mut out, &prototypes);
     put_real(&mut out, &prototypes);
     put_predefined(&mut out);
-    out.push_str(HAND);
+    let hand = hand();
+    out.push_str(&hand);
     for prototype in &prototypes {
         let name = prototype.name.as_str();
-        let made = if by_hand(name) {
+        // With large counts a call has the same parameters, of other types; where it has one more it is a call of its own.
+        let same = |call: &&Call| match name.strip_suffix("_c") {
+            Some(small) => call.name == small && call.parameters.len() == prototype.parameters.len(),
+            None => call.name == name,
+        };
+        let made = if by_hand(&hand, name) {
             continue;
-        } else if let Some(call) = table.iter().find(|call| call.name == name) {
+        } else if let Some(call) = table.iter().find(same) {
             wrapper(prototype, call)?
         } else if let Some(made) = conversion(prototype) {
             made
@@ -133,7 +141,7 @@ pub fn source(preprocessed: &str) -> Result<String, ShimError> {
 /// [`ShimError::Table`] when the table cannot be read.
 pub fn served() -> Result<Vec<String>, ShimError> {
     let mut names: Vec<String> = table::read(CALLS)?.into_iter().map(|call| call.name).collect();
-    names.extend(HAND.lines().filter_map(hand_name).map(str::to_owned));
+    names.extend(hand().lines().filter_map(hand_name).map(str::to_owned));
     names.sort();
     names.dedup();
     Ok(names)
@@ -150,8 +158,18 @@ fn hand_name(line: &str) -> Option<&str> {
     (is_macro && name.contains('_') && name.starts_with(|c: char| c.is_ascii_uppercase())).then_some(name)
 }
 
-fn by_hand(name: &str) -> bool {
-    HAND.lines().any(|line| hand_name(line) == Some(name))
+fn by_hand(hand: &str, name: &str) -> bool {
+    hand.lines().any(|line| hand_name(line) == Some(name))
+}
+
+/// All that is written by hand, with what MPI has twice written out for both.
+fn hand() -> String {
+    let with = |ending: &str, count: &str, address: &str, place: &str| {
+        let counts = COUNTS.replace("@c", ending).replace("@int", count);
+        counts.replace("@aint", address).replace("@displ", place)
+    };
+    let small = with("", "int", "MPI_Aint", "int");
+    [HAND, &small, &with("_c", "MPI_Count", "MPI_Count", "MPI_Aint")].concat()
 }
 
 fn put_names(out: &mut String, prototypes: &[Prototype]) {
@@ -234,10 +252,11 @@ fn conversion(prototype: &Prototype) -> Option<String> {
         return None;
     };
     let (list, argument) = (header::list(parameters), &parameter.name);
-    let served = if name.ends_with("_f2c") {
+    // MPI 5 has them under a second name that is not Fortran's.
+    let served = if name.ends_with("_f2c") || name.ends_with("_fromint") {
         let kind = kind_of(returns)?;
         format!("({returns})(intptr_t)ms_from_fortran({kind}, {argument}, (uint64_t)(int64_t){argument})")
-    } else if name.ends_with("_c2f") {
+    } else if name.ends_with("_c2f") || name.ends_with("_toint") {
         let kind = kind_of(&parameter.base)?;
         format!("ms_to_fortran({kind}, HANDLE({argument}), (int)(intptr_t){argument})")
     } else {
@@ -268,7 +287,7 @@ fn wrapper(prototype: &Prototype, call: &Call) -> Result<String, ShimError> {
     let list = header::list(&parameters);
     let has =
         |wanted: &str| call.parameters.iter().any(|spec| spec.name == wanted && spec.way != Way::Ignored);
-    let (asynchronous, persistent) = (has("request"), name.ends_with("_init"));
+    let (asynchronous, persistent) = (has("request"), call.name.ends_with("_init"));
 
     let mut body = String::new();
     let mut put = |line: String| {
@@ -557,7 +576,7 @@ mod tests {
         let table = table::read(CALLS).expect("the table");
         for call in &table {
             assert_eq!(table.iter().filter(|other| other.name == call.name).count(), 1, "{}", call.name);
-            assert!(!by_hand(&call.name), "{} is written by hand too", call.name);
+            assert!(!by_hand(&hand(), &call.name), "{} is written by hand too", call.name);
         }
     }
 }

@@ -159,7 +159,8 @@ fn divided(histories: &[History], communicators: &Communicators) -> Vec<Divided>
 }
 
 fn has_root(name: &str) -> bool {
-    let name = name.strip_prefix("MPI_").unwrap_or(name).trim_start_matches('I').to_ascii_lowercase();
+    let name = name.strip_prefix("MPI_").unwrap_or(name);
+    let name = name.strip_suffix("_c").unwrap_or(name).trim_start_matches('I').to_ascii_lowercase();
     matches!(name.as_str(), "bcast" | "gather" | "gatherv" | "scatter" | "scatterv" | "reduce")
 }
 

@@ -1,11 +1,12 @@
 // Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
 //
 //   kernels NAME[:N]…    each with its own or N rounds: ring halo workers pool server persistent derived split collectives probe
-//                        corner truncated forked window crash killed aborted differs unwritten
+//                        corner large truncated forked window crash killed aborted differs unwritten
 //
 // Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
 #include <mpi.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -674,6 +675,86 @@ static void unwritten(int rounds)
     printf("rank %d sent what was there\n", rank);
 }
 
+// The calls of MPI 4 with large counts, with small ones: as mpi4py calls them.
+static void large(int rounds)
+{
+#if MPI_VERSION >= 4
+    enum { N = 12 };
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    struct particle particles[N], got[N];
+    memset(particles, 0, sizeof particles);
+    memset(got, 0, sizeof got);
+    MPI_Count lengths[3] = {1, 3, 1};
+    MPI_Count displs[3] = {offsetof(struct particle, kind), offsetof(struct particle, place), offsetof(struct particle, charge)};
+    MPI_Datatype types[3] = {MPI_CHAR, MPI_DOUBLE, MPI_INT}, particle, sized, part;
+    MPI_Type_create_struct_c(3, lengths, displs, types, &particle);
+    MPI_Type_create_resized_c(particle, 0, sizeof(struct particle), &sized);
+    MPI_Type_commit(&sized);
+    double matrix[N][N], other[N][N];
+    MPI_Count sizes[2] = {N, N}, subsizes[2] = {7, 5}, starts[2] = {3, 4};
+    MPI_Type_create_subarray_c(2, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, &part);
+    MPI_Type_commit(&part);
+    double sum = 0;
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < N; k++) {
+            particles[k].kind = (char)('a' + rank);
+            particles[k].place[i % 3] = rank + k * 0.5;
+            particles[k].charge = i;
+            for (int j = 0; j < N; j++)
+                matrix[k][j] = other[k][j] = rank * 10000 + k * 100 + j + i;
+        }
+        MPI_Status status;
+        MPI_Request requests[2];
+        MPI_Irecv_c(got, N, sized, MPI_ANY_SOURCE, i, MPI_COMM_WORLD, &requests[0]);
+        MPI_Isend_c(particles, N, sized, right, i, MPI_COMM_WORLD, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        check(got[N - 1].kind == 'a' + left && got[N - 1].charge == i, "a struct with large counts");
+        MPI_Sendrecv_c(matrix, 1, part, right, 1, other, 1, part, left, 1, MPI_COMM_WORLD, &status);
+        MPI_Count count = 0;
+        MPI_Get_count_c(&status, part, &count);
+        check(count == 1 && other[3][4] == left * 10000 + 304 + i, "a part of an array");
+        MPI_Count *counts = malloc(2 * sizeof *counts * (size_t)size), *from = counts + size;
+        MPI_Aint *places = malloc(2 * sizeof *places * (size_t)size), *into = places + size;
+        int *out = malloc(2 * sizeof *out * (size_t)(size * size)), *in = out + size * size;
+        MPI_Count sent = 0, total = 0;
+        for (int k = 0; k < size; k++) {
+            counts[k] = k + 1;
+            from[k] = rank + 1;
+            places[k] = sent;
+            into[k] = total;
+            sent += counts[k];
+            total += from[k];
+        }
+        for (int k = 0; k < sent; k++)
+            out[k] = rank * 100 + k + i;
+        MPI_Alltoallv_c(out, counts, places, MPI_INT, in, from, into, MPI_INT, MPI_COMM_WORLD);
+        check(in[0] == i + rank * (rank + 1) / 2, "a part for each");
+        MPI_Reduce_scatter_c(out, in, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Bcast_c(out, sent, MPI_INT, i % size, MPI_COMM_WORLD);
+        for (int k = 0; k <= rank; k++)
+            sum += in[k] + out[k];
+        MPI_Count room = 0, at = 0;
+        MPI_Pack_size_c(1, part, MPI_COMM_WORLD, &room);
+        char *packed = malloc((size_t)room);
+        MPI_Pack_c(matrix, 1, part, packed, room, &at, MPI_COMM_WORLD);
+        at = 0;
+        MPI_Unpack_c(packed, room, &at, other, 1, part, MPI_COMM_WORLD);
+        check(other[9][8] == rank * 10000 + 908 + i, "what was packed");
+        free(packed);
+        free(counts);
+        free(places);
+        free(out);
+    }
+    MPI_Type_free(&particle);
+    MPI_Type_free(&sized);
+    MPI_Type_free(&part);
+    printf("rank %d large counts %.1f %.1f\n", rank, sum, got[0].place[0]);
+#else
+    (void)rounds;
+    printf("rank %d: this mpi.h has no large counts\n", rank);
+#endif
+}
+
 // One-sided: forwarded, and not replayed yet.
 static void window(int rounds)
 {
@@ -703,7 +784,7 @@ int main(int argc, char **argv)
         {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
         {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
         {"corner", corner, 10}, {"truncated", truncated, 3}, {"forked", forked, 3}, {"aborted", aborted, 5},
-        {"differs", differs, 3}, {"window", window, 2}, {"unwritten", unwritten, 5},
+        {"differs", differs, 3}, {"window", window, 2}, {"large", large, 5}, {"unwritten", unwritten, 5},
     };
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
