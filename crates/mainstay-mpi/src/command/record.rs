@@ -59,8 +59,8 @@ pub enum RecordError {
     },
     /// Neither the launcher nor a program among its arguments says which MPI it is of.
     #[error(
-        "`{command}` does not say of which MPI it is, and no program among its arguments is linked with Open MPI's or MPICH's \
-             shared library (static programs cannot be recorded)"
+        "`{command}` does not say of which MPI it is, and no program among its arguments is linked with a \
+             shared library of MPI (static programs cannot be recorded)"
     )]
     UnknownMpi {
         /// What was to be started.
@@ -110,7 +110,7 @@ pub struct Prepared {
 /// # Errors
 /// [`RecordError`]; nothing was started and no folder made.
 pub fn prepare(options: &Options) -> Result<Prepared, RecordError> {
-    let (family, of_launcher) = family(&options.command)?;
+    let (family, of_launcher) = family(&options.command, options.compiler.as_deref())?;
     let shim = toolchain::shim(family, &options.command[0], options.compiler.as_deref(), &options.cache)?;
     Ok(Prepared { family, of_launcher, shim, before_shim: Vec::new() })
 }
@@ -165,7 +165,7 @@ impl Prepared {
             // A launcher hands them to its ranks, on every node; without one the program is the rank.
             match self.of_launcher {
                 Some(Family::OpenMpi) => command.arg("-x").arg(format!("{name}={value}")),
-                Some(Family::Mpich) => command.args(["-genv", name, value]),
+                Some(Family::Mpich | Family::Standard) => command.args(["-genv", name, value]),
                 None => command.env(name, value),
             };
         }
@@ -174,8 +174,9 @@ impl Prepared {
     }
 }
 
-/// The MPI of a command, and that of its launcher if it begins with one.
-fn family(command: &[String]) -> Result<(Family, Option<Family>), RecordError> {
+/// The MPI of a command, and that of its launcher if it begins with one. A program that loads its MPI late, as Python does, is taken
+/// to be of what the named compiler is of, else of what the launcher is of.
+fn family(command: &[String], compiler: Option<&str>) -> Result<(Family, Option<Family>), RecordError> {
     let name = Path::new(&command[0]).file_name().unwrap_or_default().to_string_lossy();
     let looks = ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|known| name.starts_with(known));
     let of_launcher = looks.then(|| toolchain::family_of_launcher(&command[0])).flatten();
@@ -185,11 +186,15 @@ fn family(command: &[String]) -> Result<(Family, Option<Family>), RecordError> {
         Some((argument.clone(), toolchain::family_of_program(&bytes)?))
     });
     match (of_launcher, of_program) {
-        (Some(of_launcher), Some((program, of_program))) if of_launcher != of_program => {
+        (Some(of_launcher), Some((program, of_program))) if !toolchain::starts(of_launcher, of_program) => {
             Err(RecordError::Mixed { launcher: command[0].clone(), of_launcher, program, of_program })
         }
-        (Some(family), _) => Ok((family, Some(family))),
-        (None, Some((_, family))) => Ok((family, None)),
+        (_, Some((_, family))) => Ok((family, of_launcher)),
+        (Some(of_launcher), None) => {
+            let named = compiler.map(toolchain::family_of_compiler).transpose()?;
+            let fits = named.filter(|named| toolchain::starts(of_launcher, *named));
+            Ok((fits.unwrap_or(of_launcher), Some(of_launcher)))
+        }
         (None, None) => Err(RecordError::UnknownMpi { command: command.join(" ") }),
     }
 }

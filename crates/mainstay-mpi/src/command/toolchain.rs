@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Implementations with a binary interface of their own.
+/// Binary interfaces. What is compiled for one cannot call a library of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Open MPI 4 and 5.
     OpenMpi,
     /// MPICH and what shares its interface.
     Mpich,
+    /// The one that MPI 5 defines, chapter 20: `libmpi_abi.so`. Of libraries that have it the launchers are their own.
+    Standard,
 }
 
 impl fmt::Display for Family {
@@ -21,6 +23,7 @@ impl fmt::Display for Family {
         out.write_str(match self {
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
+            Self::Standard => "the MPI standard's ABI",
         })
     }
 }
@@ -96,12 +99,61 @@ pub fn family_of_program(bytes: &[u8]) -> Option<Family> {
     let names = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     if !bytes.starts_with(b"\x7fELF") {
         None
+    } else if names(b"libmpi_abi.so") {
+        Some(Family::Standard)
     } else if names(b"libmpich.so") || names(b"libmpichfort.so") || names(b"libmpi.so.12") {
         Some(Family::Mpich)
     } else if names(b"libmpi.so.") || names(b"libmpi_mpifh.so.") {
         Some(Family::OpenMpi)
     } else {
         None
+    }
+}
+
+/// Whether a launcher of one family starts programs of another as ranks of one job.
+#[must_use]
+pub fn starts(launcher: Family, program: Family) -> bool {
+    // Open MPI 5 and older have no library for the standard's interface.
+    launcher == program || (launcher, program) == (Family::Mpich, Family::Standard)
+}
+
+/// The MPI that a compiler wrapper compiles for.
+///
+/// # Errors
+/// [`ToolchainError::Compiler`], [`ToolchainError::Io`].
+pub fn family_of_compiler(compiler: &str) -> Result<Family, ToolchainError> {
+    let io_error = |source| ToolchainError::Io { path: std::env::temp_dir(), source };
+    let scratch = tempfile::tempdir().map_err(io_error)?;
+    let header = put_header(scratch.path())?;
+    Ok(family_of_macros(&macros(compiler, &header)?))
+}
+
+/// A file that includes `mpi.h` and no more.
+fn put_header(folder: &Path) -> Result<PathBuf, ToolchainError> {
+    let path = folder.join("header.c");
+    match std::fs::write(&path, "#include <mpi.h>\n") {
+        Ok(()) => Ok(path),
+        Err(source) => Err(ToolchainError::Io { path, source }),
+    }
+}
+
+fn macros(compiler: &str, header: &Path) -> Result<String, ToolchainError> {
+    let output = run(Command::new(compiler).args(["-E", "-dM"]).arg(header), compiler)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// As `shim/shim.c` tells it.
+fn family_of_macros(macros: &str) -> Family {
+    let defines = |name: &str| {
+        let defined = macros.lines().filter_map(|line| line.strip_prefix("#define "));
+        defined.filter_map(|rest| rest.split([' ', '(']).next()).any(|known| known == name)
+    };
+    if defines("OPEN_MPI") {
+        Family::OpenMpi
+    } else if defines("MPI_ABI_VERSION") && !defines("MPICH_NAME") {
+        Family::Standard
+    } else {
+        Family::Mpich
     }
 }
 
@@ -125,8 +177,7 @@ pub fn shim(
     };
     std::fs::create_dir_all(cache).map_err(io_error(cache))?;
     let made = tempfile::Builder::new().prefix("making-").tempdir_in(cache).map_err(io_error(cache))?;
-    let header = made.path().join("header.c");
-    std::fs::write(&header, "#include <mpi.h>\n").map_err(io_error(&header))?;
+    let header = put_header(made.path())?;
     compile_into(made.path(), cache, &header, family, &compiler)
 }
 
@@ -141,9 +192,8 @@ fn compile_into(
         let path = path.to_owned();
         move |source| ToolchainError::Io { path, source }
     };
-    let macros = run(Command::new(compiler).args(["-E", "-dM"]).arg(header), compiler)?;
-    let macros = String::from_utf8_lossy(&macros.stdout).into_owned();
-    let found = if macros.contains("#define OPEN_MPI ") { Family::OpenMpi } else { Family::Mpich };
+    let macros = macros(compiler, header)?;
+    let found = family_of_macros(&macros);
     if found != family {
         return Err(ToolchainError::OtherMpi { compiler: compiler.to_owned(), found, wanted: family });
     }
@@ -173,7 +223,10 @@ fn compile_into(
                 "-o",
             ])
             .args([&new, &source_path, &core])
-            .args(["-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-lpthread", "-ldl", "-lm"]),
+            .args(["-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-lpthread", "-ldl", "-lm"])
+            // MPI's functions are looked up, not linked: the library would be left out, and then be missing for a program that
+            // loads it late and for itself alone, as Python does.
+            .arg("-Wl,--no-as-needed"),
         compiler,
     )?;
     std::fs::rename(&new, &library).map_err(io_error(&library))?;
@@ -199,15 +252,17 @@ pub fn find_compiler(family: Family, launcher: &str) -> Result<String, Toolchain
     let mut tried = Vec::new();
     for name in ["mpirun", "mpiexec.hydra", "mpiexec", "orterun", "prterun"] {
         if let Some(at) = launcher.rfind(name) {
-            tried.push(format!("{}mpicc{}", &launcher[..at], &launcher[at + name.len()..]));
+            let wrapper = if family == Family::Standard { "mpicc_abi" } else { "mpicc" };
+            tried.push(format!("{}{wrapper}{}", &launcher[..at], &launcher[at + name.len()..]));
             break;
         }
     }
-    tried.push(match family {
-        Family::OpenMpi => "mpicc.openmpi".to_owned(),
-        Family::Mpich => "mpicc.mpich".to_owned(),
-    });
-    tried.push("mpicc".to_owned());
+    let usual = match family {
+        Family::OpenMpi => ["mpicc.openmpi", "mpicc"],
+        Family::Mpich => ["mpicc.mpich", "mpicc"],
+        Family::Standard => ["mpicc_abi", "mpicc"],
+    };
+    tried.extend(usual.map(str::to_owned));
     let works = |name: &&String| {
         let shown = Command::new(name).arg("-show").stdin(Stdio::null()).output();
         shown.is_ok_and(|output| output.status.success())
@@ -265,8 +320,18 @@ mod tests {
         // A program in Fortran may name the library of its language alone.
         assert_eq!(family_of_program(b"\x7fELF..libmpi_mpifh.so.40\0"), Some(Family::OpenMpi));
         assert_eq!(family_of_program(b"\x7fELF..libmpichfort.so.12\0"), Some(Family::Mpich));
+        assert_eq!(family_of_program(b"\x7fELF..libmpi_abi.so.1\0"), Some(Family::Standard));
         assert_eq!(family_of_program(b"\x7fELF..libc.so.6\0"), None);
         assert_eq!(family_of_program(b"#!/bin/sh libmpi.so.40"), None);
+    }
+
+    #[test]
+    fn the_mpi_of_a_compiler_is_told_by_its_header() {
+        assert_eq!(family_of_macros("#define OPEN_MPI 1\n#define MPI_VERSION 3\n"), Family::OpenMpi);
+        assert_eq!(family_of_macros("#define MPICH_NAME 4\n"), Family::Mpich);
+        assert_eq!(family_of_macros("#define MPI_VERSION 5\n#define MPI_ABI_VERSION 1\n"), Family::Standard);
+        // A header of an implementation may tell which standard interface it has besides its own.
+        assert_eq!(family_of_macros("#define MPI_ABI_VERSION 1\n#define MPICH_NAME 5\n"), Family::Mpich);
     }
 
     #[test]

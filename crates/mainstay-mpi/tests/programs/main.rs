@@ -3,6 +3,7 @@
 //! What is not installed is skipped by name: `bash setup.sh` installs it on Debian and Ubuntu.
 
 mod bundles;
+mod wheels;
 
 use mainstay_mpi::command::check::check;
 use mainstay_mpi::command::record::{self, Recorded};
@@ -18,21 +19,71 @@ use tempfile::TempDir;
 /// Few: both MPIs spin while they wait, and CI has two cores.
 const RANKS: u32 = 3;
 
-/// An MPI, by the names that Debian gives its commands.
+/// An MPI, by the names of its commands.
 #[derive(Clone, Copy)]
 struct Mpi {
     name: &'static str,
-    suffix: &'static str,
+    /// What stands before the name of a command: a folder, or nothing.
+    folder: &'static str,
+    /// What stands behind the name of a compiler.
+    compiler_ending: &'static str,
+    /// What stands behind the name of the launcher.
+    launcher_ending: &'static str,
     launcher_options: &'static [&'static str],
 }
 
-const MPIS: [Mpi; 2] = [
-    Mpi {
-        name: "Open MPI",
-        suffix: "openmpi",
-        launcher_options: &["--allow-run-as-root", "--oversubscribe"],
-    },
-    Mpi { name: "MPICH", suffix: "mpich", launcher_options: &[] },
+const OPEN_MPI_OPTIONS: &[&str] = &["--allow-run-as-root", "--oversubscribe"];
+
+/// Debian's, by the names that its packages give their commands.
+const OPEN_MPI: Mpi = Mpi {
+    name: "Open MPI",
+    folder: "",
+    compiler_ending: ".openmpi",
+    launcher_ending: ".openmpi",
+    launcher_options: OPEN_MPI_OPTIONS,
+};
+const MPICH: Mpi = Mpi {
+    name: "MPICH",
+    folder: "",
+    compiler_ending: ".mpich",
+    launcher_ending: ".mpich",
+    launcher_options: &[],
+};
+
+impl Mpi {
+    fn compiler(&self, name: &str) -> String {
+        format!("{}{name}{}", self.folder, self.compiler_ending)
+    }
+
+    fn launcher(&self) -> String {
+        format!("{}mpirun{}", self.folder, self.launcher_ending)
+    }
+
+    /// Whether it is there; if not, what cannot run without it is said to be skipped.
+    fn is_installed(&self, what: &str) -> bool {
+        let there = runs(&self.compiler("mpicc"), &["-show"]) && runs(&self.launcher(), &["--version"]);
+        if !there {
+            println!("skipped: {what} under {}: it is not installed", self.name);
+        }
+        there
+    }
+}
+
+/// All kernels in C that end.
+const KERNELS: [&str; 13] = [
+    "ring",
+    "halo",
+    "workers",
+    "pool",
+    "server",
+    "persistent",
+    "derived",
+    "split",
+    "collectives",
+    "probe",
+    "corner",
+    "large",
+    "forked",
 ];
 
 fn runs(command: &str, arguments: &[&str]) -> bool {
@@ -41,17 +92,9 @@ fn runs(command: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Those of the MPIs that are there; the others are skipped by name.
+/// Those of Debian's MPIs that are there; the others are skipped by name.
 fn installed(what: &str) -> Vec<Mpi> {
-    let there = |mpi: &Mpi| {
-        let there = runs(&format!("mpicc.{}", mpi.suffix), &["-show"])
-            && runs(&format!("mpirun.{}", mpi.suffix), &["--version"]);
-        if !there {
-            println!("skipped: {what} under {}: it is not installed", mpi.name);
-        }
-        there
-    };
-    MPIS.into_iter().filter(there).collect()
+    [OPEN_MPI, MPICH].into_iter().filter(|mpi| mpi.is_installed(what)).collect()
 }
 
 /// A program, the folder of its run, and what its ranks print.
@@ -62,6 +105,9 @@ struct Scene {
     payload: Payload,
     fill_memory: bool,
     compress: bool,
+    ranks: u32,
+    /// Named with `--mpicc`; else the launcher's.
+    compiler: Option<String>,
 }
 
 impl Scene {
@@ -75,6 +121,8 @@ impl Scene {
             payload,
             fill_memory: false,
             compress: false,
+            ranks: RANKS,
+            compiler: None,
         }
     }
 
@@ -83,7 +131,7 @@ impl Scene {
         let mut scene = Self::new(mpi, &[]);
         let binary = scene.path("kernels");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels").join(source);
-        let compiled = Command::new(format!("{compiler}.{}", mpi.suffix))
+        let compiled = Command::new(mpi.compiler(compiler))
             .args(["-O1", "-g", "-w", "-o"])
             .arg(&binary)
             .arg(source)
@@ -104,9 +152,9 @@ impl Scene {
     }
 
     fn record_into(&self, run: &Path, pages: u32, page_bytes: u32) -> Recorded {
-        let mut command = vec![format!("mpirun.{}", self.mpi.suffix)];
+        let mut command = vec![self.mpi.launcher()];
         command.extend(self.mpi.launcher_options.iter().map(|&option| option.to_owned()));
-        command.extend(["-np".to_owned(), RANKS.to_string()]);
+        command.extend(["-np".to_owned(), self.ranks.to_string()]);
         // A file for what each rank prints, and the folder that the program works in.
         let shell = format!(
             "cd {}; exec \"$@\" > output-${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}",
@@ -117,7 +165,7 @@ impl Scene {
         record::record(&record::Options {
             command,
             folder: run.to_owned(),
-            compiler: None,
+            compiler: self.compiler.clone(),
             cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-shims"),
             pages,
             page_bytes,
@@ -172,29 +220,15 @@ impl Scene {
 
 #[test]
 fn every_rank_of_our_c_kernels_replays_alone() {
-    let kernels = [
-        "ring",
-        "halo",
-        "workers",
-        "pool",
-        "server",
-        "persistent",
-        "derived",
-        "split",
-        "collectives",
-        "probe",
-        "corner",
-        "forked",
-    ];
     for mpi in installed("programs in C") {
-        Scene::compiled(mpi, "mpicc", "kernels.c", &kernels).assert_every_rank_replays();
+        Scene::compiled(mpi, "mpicc", "kernels.c", &KERNELS).assert_every_rank_replays();
     }
 }
 
 #[test]
 fn every_rank_of_our_fortran_kernel_replays_alone() {
     for mpi in installed("programs in Fortran") {
-        if runs(&format!("mpif90.{}", mpi.suffix), &["--version"]) {
+        if runs(&mpi.compiler("mpif90"), &["--version"]) {
             Scene::compiled(mpi, "mpif90", "kernels.f90", &[]).assert_every_rank_replays();
         } else {
             println!("skipped: programs in Fortran under {}: no compiler", mpi.name);
@@ -205,7 +239,7 @@ fn every_rank_of_our_fortran_kernel_replays_alone() {
 #[test]
 fn every_rank_of_our_mpi_f08_kernel_replays_alone() {
     for mpi in installed("programs with mpi_f08") {
-        if runs(&format!("mpif90.{}", mpi.suffix), &["--version"]) {
+        if runs(&mpi.compiler("mpif90"), &["--version"]) {
             Scene::compiled(mpi, "mpif90", "kernels_f08.f90", &[]).assert_every_rank_replays();
         } else {
             println!("skipped: programs with mpi_f08 under {}: no compiler", mpi.name);
@@ -220,7 +254,7 @@ fn assert_real_program_replays(scene: &Scene, written: &[&str]) {
     for file in written {
         std::fs::rename(scene.path(file), scene.path(&format!("recorded-{file}"))).expect("a result");
     }
-    for rank in 0..RANKS {
+    for rank in 0..scene.ranks {
         let stat = rank_stat(&recorded.run, rank).expect("a log");
         assert!(stat.ended && stat.unhandled.is_empty(), "{stat:?}");
         let options = replay::Options {
@@ -244,9 +278,24 @@ fn without_network() -> bool {
 }
 
 #[test]
+fn every_rank_of_netpipe_replays_alone_without_a_network() {
+    for mpi in [MPICH].into_iter().filter(|mpi| mpi.is_installed("NetPIPE")) {
+        let program = "/usr/bin/NPmpich2";
+        if !Path::new(program).exists() || !without_network() {
+            println!("skipped: NetPIPE: it is not installed, or no namespace can be made");
+            continue;
+        }
+        let mut scene = Scene::new(mpi, &[program, "-u", "1024", "-n", "20", "-o", "np.out"]);
+        // It plays with a partner.
+        scene.ranks = 2;
+        assert_real_program_replays(&scene, &["np.out"]);
+    }
+}
+
+#[test]
 #[ignore = "the full run has time for it"]
 fn every_rank_of_lammps_replays_alone_without_a_network() {
-    for mpi in installed("LAMMPS").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+    for mpi in [OPEN_MPI].into_iter().filter(|mpi| mpi.is_installed("LAMMPS")) {
         if !runs("lmp", &["-help"]) || !without_network() {
             println!("skipped: LAMMPS: it is not installed, or no namespace can be made");
             continue;
@@ -263,7 +312,7 @@ fn every_rank_of_lammps_replays_alone_without_a_network() {
 #[test]
 #[ignore = "the full run has time and gigabytes for it"]
 fn every_rank_of_hpcc_replays_alone_without_a_network_when_memory_is_filled() {
-    for mpi in installed("HPCC").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+    for mpi in [OPEN_MPI].into_iter().filter(|mpi| mpi.is_installed("HPCC")) {
         let example = "/usr/share/doc/hpcc/examples/_hpccinf.txt";
         let (Ok(input), true) = (std::fs::read_to_string(example), without_network()) else {
             println!("skipped: HPCC: it is not installed, or no namespace can be made");
@@ -294,7 +343,7 @@ fn every_rank_of_an_mpi4py_program_replays_alone() {
         println!("skipped: a program in Python: mpi4py is not installed");
         return;
     }
-    for mpi in installed("a program in Python").into_iter().filter(|mpi| mpi.suffix == "openmpi") {
+    for mpi in [OPEN_MPI].into_iter().filter(|mpi| mpi.is_installed("a program in Python")) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/kernels.py");
         Scene::new(mpi, &[python, &script.display().to_string()]).assert_every_rank_replays();
     }
