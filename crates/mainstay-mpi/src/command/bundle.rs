@@ -55,25 +55,27 @@ pub enum BundleError {
         program: PathBuf,
     },
     /// A file of the bundle is gone or another one.
-    #[error("{} is not the file that the bundle was made with", path.display())]
+    #[error("{} is not the file that the bundle was made with: nothing was run; extract the bundle again", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
     },
     /// The manifest names what is no file of the bundle.
-    #[error("the manifest of the bundle names {name:?}, which is no plain file in it")]
+    #[error(
+        "the manifest of the bundle names {name:?}, which is no plain file in it: nothing was run; extract the bundle again"
+    )]
     Name {
         /// The name.
         name: String,
     },
     /// A file that the manifest does not name, where the loader would find it.
-    #[error("{} is not in the manifest of the bundle", path.display())]
+    #[error("{} is not in the manifest of the bundle: nothing was run; remove it, or extract the bundle again", path.display())]
     Unlisted {
         /// The file.
         path: PathBuf,
     },
     /// Its libraries have no dynamic loader.
-    #[error("{} has no dynamic loader among its libraries", folder.display())]
+    #[error("{} has no dynamic loader among its libraries: nothing was run; extract the bundle again", folder.display())]
     NoLoader {
         /// The bundle.
         folder: PathBuf,

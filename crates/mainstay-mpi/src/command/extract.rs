@@ -25,7 +25,7 @@ pub struct Extracted {
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractError {
     /// The run cannot be read.
-    #[error("{} is not a recorded run", folder.display())]
+    #[error("{} is not a recorded run: name the folder that `mainstay mpi record --dir` made", folder.display())]
     Run {
         /// The folder.
         folder: PathBuf,
@@ -39,7 +39,9 @@ pub enum ExtractError {
         rank: u32,
     },
     /// The run has no bytes of messages.
-    #[error("the run was recorded with --payload none: it has the order of messages and none of their bytes")]
+    #[error(
+        "the run was recorded with --payload none: it has the order of messages and none of their bytes; record it again with --payload receiver or sender"
+    )]
     OrderOnly,
     /// The folder of the bundle is there already, or cannot be made.
     #[error("the folder {} cannot be made", folder.display())]
@@ -53,7 +55,7 @@ pub enum ExtractError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The logs do not fit each other.
-    #[error("the logs of the run do not fit")]
+    #[error("the logs of the run do not fit together: no bundle was made, the run is as it was")]
     Assembly(#[from] AssemblyError<io::Error>),
     /// The new log cannot be made.
     #[error(transparent)]

@@ -89,7 +89,7 @@ impl Replayed {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The run cannot be read.
-    #[error("{} is not a recorded run", folder.display())]
+    #[error("{} is not a recorded run: name the folder that `mainstay mpi record --dir` or `mpi extract` made", folder.display())]
     Run {
         /// The folder.
         folder: PathBuf,
@@ -128,7 +128,8 @@ pub enum ReplayError {
     },
     /// The bytes of messages are nowhere.
     #[error(
-        "the run was recorded with --payload none, the order of messages and none of their bytes: it cannot be replayed"
+        "the run was recorded with --payload none, the order of messages and none of their bytes: it cannot be replayed; record it again with \
+         --payload receiver or sender"
     )]
     OrderOnly,
     /// A bundle is not what it was.
@@ -141,7 +142,9 @@ pub enum ReplayError {
         program: PathBuf,
     },
     /// The log is from another kind of machine.
-    #[error("the run was recorded on {recorded}, this is {here}")]
+    #[error(
+        "the run was recorded on {recorded}, this is {here}: nothing was run; replay it on a machine of that kind"
+    )]
     Architecture {
         /// There.
         recorded: String,

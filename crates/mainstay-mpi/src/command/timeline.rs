@@ -37,7 +37,7 @@ pub enum TimelineError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The logs have no times.
-    #[error("the logs have no times: recorded with --no-times or --payload none")]
+    #[error("the logs have no times: recorded with --no-times or --payload none; record again without them")]
     NoTimes,
 }
 
