@@ -10,7 +10,6 @@ enum {
 // What a request is, for ms_request.
 enum { ONCE = 0, PERSISTENT = 1, WHOLE = 2, OVER = 3 };
 
-int ms_interface(void);
 void ms_name(const char *name);
 void ms_predefined(int kind, uint64_t index, uint64_t handle);
 int ms_begin(int pointer_handles, void (*stop)(const char *));

@@ -24,9 +24,6 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Raised with every change of these functions: a shim and a core that do not fit refuse each other.
-pub const INTERFACE: c_int = 6;
-
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
 /// Calls are forwarded and recorded.
@@ -147,12 +144,6 @@ fn step<T>(nothing: T, step: impl FnOnce(&mut Core, &mut Call, &str) -> Result<T
 
 fn kind_of(kind: c_int) -> ObjectKind {
     u8::try_from(kind).ok().and_then(ObjectKind::from_byte).expect("the shim knows the kinds")
-}
-
-/// The version of these functions.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_interface() -> c_int {
-    INTERFACE
 }
 
 /// The name of function `number`; numbers come in order from 0.
