@@ -6,7 +6,7 @@
 
 use crate::format::{
     FileHeader, Kind, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader, decode_page_header,
-    encode_page_header,
+    encode_page_header, u32_at,
 };
 use crate::varint::{Bytes, put_unsigned};
 use std::collections::HashMap;
@@ -206,10 +206,6 @@ fn page_of(columns: &[u8], header: &FileHeader, number: u64) -> Option<Vec<u8>> 
         page.resize(at + record.span(), 0);
     }
     Some(page)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
 #[cfg(test)]

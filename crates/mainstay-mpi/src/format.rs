@@ -330,7 +330,7 @@ pub fn decode_inputs(control_block: &[u8]) -> Option<(u64, &[u8])> {
     Some((call, &area[INPUTS_HEAD_BYTES..][..length]))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
