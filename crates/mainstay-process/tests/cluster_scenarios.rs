@@ -107,11 +107,8 @@ fn what_its_journal_replays_leaves_before_a_node_has_collected() {
     let [one, two, three] = [1, 2, 3].map(NodeId);
     net.ask(one, "told");
     net.settle();
+    crash_together(&mut net, [one, two]);
     for node in [one, two] {
-        net.crash(node);
-    }
-    for node in [one, two] {
-        net.start(node, None);
         net.disconnect(node, three);
     }
     let mut told = false;
@@ -140,12 +137,7 @@ fn a_message_that_waits_for_its_record_is_given_up_when_its_sender_has_lost_it()
     let waiting = net.nodes[&two].process.stats().backlog;
     assert_eq!((waiting, net.folded_by(2)), (1, 0), "it is logged, and its record is not safe");
     // One more than survives: the place that the first gave is lost.
-    for node in [one, three] {
-        net.crash(node);
-    }
-    for node in [one, three] {
-        net.start(node, None);
-    }
+    crash_together(&mut net, [one, three]);
     let went_back = |net: &Net| net.beyond.as_ref().is_some_and(|beyond| beyond.rolled_back.contains(&two));
     for _ in 0..1000 {
         for (from, to) in [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)] {
@@ -174,12 +166,7 @@ fn a_node_that_recovered_before_another_failed_was_not_down_together_with_it() {
     let [one, two, three] = [1, 2, 3].map(NodeId);
     net.ask(one, "told");
     net.settle();
-    for node in [one, two] {
-        net.crash(node);
-    }
-    for node in [one, two] {
-        net.start(node, None);
-    }
+    crash_together(&mut net, [one, two]);
     net.arrive(2, 1);
     all_but_from_two_to_one_arrives(&mut net);
     let collects = [one, two].map(|node| net.nodes[&node].process.is_collecting());
@@ -190,6 +177,16 @@ fn a_node_that_recovered_before_another_failed_was_not_down_together_with_it() {
     // A loss that is stated fails the test.
     net.settle();
     net.check(&["told".to_owned()]);
+}
+
+/// All are down before the first is up again.
+fn crash_together(net: &mut Net, nodes: [NodeId; 2]) {
+    for node in nodes {
+        net.crash(node);
+    }
+    for node in nodes {
+        net.start(node, None);
+    }
 }
 
 fn all_but_from_two_to_one_arrives(net: &mut Net) {
