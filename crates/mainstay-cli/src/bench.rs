@@ -85,7 +85,7 @@ pub(crate) fn run_node(node: &Node) -> anyhow::Result<Verdict> {
 /// What all take.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
-    /// Answer within 40 seconds, with fewer samples.
+    /// Fewer samples: within 40 seconds, `mpi` within some minutes.
     #[arg(long)]
     quick: bool,
     /// Print JSON, raw samples included.
