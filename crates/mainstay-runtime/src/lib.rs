@@ -31,4 +31,5 @@ mod peering;
 mod prediction;
 mod replies;
 mod threads;
+mod wakeful;
 mod watch;

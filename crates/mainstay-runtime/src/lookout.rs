@@ -6,6 +6,8 @@
 //! whoever wants it: the client itself may be the one. As the halt polling of hypervisors, and bounded the same way: it is
 //! not done for a client that was not quick before.
 
+use crate::wakeful::Wakeful;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -13,6 +15,10 @@ use tokio::sync::Notify;
 /// The longest a quick client takes from an answer to its next request, and the longest a thread looks out for it. Twice
 /// what it takes on a virtual machine of two cores while both ends have to be woken.
 const TURNAROUND_MAX: Duration = Duration::from_micros(150);
+
+/// How long cores are kept from halting for a request of a quick client: three syncs of a virtual machine. Beside a slower
+/// disk a wake counts for little.
+const SERVED_MAX: Duration = Duration::from_micros(300);
 
 /// How quick the last requests must have been for a thread to look out for the next: each quick one counts 1.
 const SCORE_MIN: u32 = 4;
@@ -32,28 +38,31 @@ pub(crate) struct Lookout {
     score: AtomicU32,
     requests: AtomicU64,
     wanted: Notify,
+    wakeful: Arc<Wakeful>,
 }
 
-impl Default for Lookout {
-    fn default() -> Self {
+impl Lookout {
+    pub(crate) fn new(wakeful: Arc<Wakeful>) -> Self {
         Self {
             started: Instant::now(),
             answered_ns: AtomicU64::new(0),
             score: AtomicU32::new(0),
             requests: AtomicU64::new(0),
             wanted: Notify::new(),
+            wakeful,
         }
     }
-}
 
-impl Lookout {
     /// A request has come. `alone`: no other is in flight. Several at a time keep the cores awake by themselves, and to fetch
     /// each at once would give each a sync of its own.
     pub(crate) fn request_came(&self, alone: bool) {
-        self.request_came_at(self.started.elapsed(), alone);
+        if self.request_came_at(self.started.elapsed(), alone) {
+            self.wakeful.keep(SERVED_MAX);
+        }
     }
 
-    fn request_came_at(&self, now: Duration, alone: bool) {
+    /// Whether it is one of a quick client.
+    fn request_came_at(&self, now: Duration, alone: bool) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let answered = Duration::from_nanos(self.answered_ns.load(Ordering::Relaxed));
         let score = self.score.load(Ordering::Relaxed);
@@ -63,11 +72,13 @@ impl Lookout {
             false => score.saturating_sub(PAUSE_COSTS),
         };
         self.score.store(score, Ordering::Relaxed);
+        score >= SCORE_MIN
     }
 
     /// Its answer leaves.
     pub(crate) fn answered(&self) {
         if self.answered_at(self.started.elapsed()) {
+            self.wakeful.keep(TURNAROUND_MAX);
             self.wanted.notify_one();
         }
     }
@@ -101,7 +112,7 @@ mod tests {
 
     /// Whether it is looked out after each of the requests that come `pauses` after the answer before.
     fn wanted(pauses: &[Duration], alone: bool) -> Vec<bool> {
-        let lookout = Lookout::default();
+        let lookout = Lookout::new(Arc::default());
         let mut now = Duration::from_secs(1);
         let mut wanted = Vec::new();
         for pause in pauses {

@@ -10,6 +10,7 @@ use crate::peers::{Peers, PeersError};
 use crate::port::StartPortError;
 use crate::settings::Settings;
 use crate::threads::{RuntimeThread, STACK_BYTES, ServingThreads};
+use crate::wakeful::Wakeful;
 use mainstay_disk::lock::LockError;
 use mainstay_disk::open::{OpenDisk, OpenDiskError};
 use mainstay_journal::open::OpenReport;
@@ -20,6 +21,7 @@ use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
 use mainstay_process::recover::{Progress, RecoverError, Recovery, Start};
 use mainstay_types::id::NodeId;
+use mainstay_types::level::Level;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -227,7 +229,13 @@ pub fn start<H: Handler + Send + 'static>(
     };
     let accepts = RuntimeThread::start("accept").map_err(StartError::Runtime)?;
     let runtime = accepts.handle().clone();
-    let (serving, mut threads) = ServingThreads::start(threads).map_err(StartError::Runtime)?;
+    // At the other levels nobody waits for a disk.
+    let wakeful = match settings.process.level {
+        Level::Disk if !settings.ingress.cores_may_halt => Wakeful::start(),
+        _ => Wakeful::default(),
+    };
+    let (serving, mut threads) =
+        ServingThreads::start(threads, &Arc::new(wakeful)).map_err(StartError::Runtime)?;
     threads.push(accepts);
     let listen_error = |source| StartError::Listen { address: settings.ingress.listen, source };
     let listener = runtime.block_on(TcpListener::bind(settings.ingress.listen)).map_err(listen_error)?;

@@ -51,6 +51,9 @@ pub struct Ingress {
     /// Threads that serve connections; 0 is as many as there are cores, and two at least. While the handler runs on one of
     /// them, its other connections wait.
     pub threads: usize,
+    /// Whether cores may halt while a quick client that is alone waits for the disk. If not, threads of idle priority keep up to 4 cores awake for
+    /// it, 300 us at most after each of its requests: its median latency falls by up to a third, and what the cores would have saved by halting is lost.
+    pub cores_may_halt: bool,
 }
 
 /// The default port of the ingress.
@@ -67,6 +70,7 @@ impl Default for Ingress {
             body_timeout: Duration::from_secs(30),
             addressed: false,
             threads: 0,
+            cores_may_halt: false,
         }
     }
 }

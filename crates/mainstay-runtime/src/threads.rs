@@ -6,6 +6,7 @@
 
 use crate::lookout::Lookout;
 use crate::mailbox::Mailbox;
+use crate::wakeful::Wakeful;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -82,14 +83,14 @@ pub(crate) struct ServingThreads {
 }
 
 impl ServingThreads {
-    pub(crate) fn start(count: usize) -> io::Result<(Self, Vec<RuntimeThread>)> {
+    pub(crate) fn start(count: usize, wakeful: &Arc<Wakeful>) -> io::Result<(Self, Vec<RuntimeThread>)> {
         let mut seats = Vec::with_capacity(count);
         let mut threads = Vec::with_capacity(count);
         for _ in 0..count {
             let thread = RuntimeThread::start("serve")?;
             let seat = Arc::new(Seat {
                 mailbox: Arc::default(),
-                lookout: Lookout::default(),
+                lookout: Lookout::new(Arc::clone(wakeful)),
                 connections: AtomicUsize::new(0),
             });
             thread.handle().spawn(Arc::clone(&seat.mailbox).deliver());
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_connection_of_a_thread_that_is_held_up_is_served_by_another() {
-        let (serving, _threads) = ServingThreads::start(2).expect("two threads");
+        let (serving, _threads) = ServingThreads::start(2, &Arc::default()).expect("two threads");
         let accept = RuntimeThread::start("accept").expect("one more thread");
         let (says_held, held) = channel();
         let (let_go, holds) = channel::<()>();
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn connections_are_spread_over_the_threads() {
-        let (serving, _threads) = ServingThreads::start(2).expect("two threads");
+        let (serving, _threads) = ServingThreads::start(2, &Arc::default()).expect("two threads");
         let accept = RuntimeThread::start("accept").expect("one more thread");
         for _ in 0..4 {
             accept.handle().block_on(serving.serve(|_| std::future::pending()));
