@@ -18,6 +18,7 @@ const JOURNAL: &str = "mainstay-journal";
 const CHANNEL: &str = "mainstay-channel";
 const GATE: &str = "mainstay-gate";
 const RECOVERY: &str = "mainstay-recovery";
+const REGION: &str = "mainstay-region";
 const PROCESS: &str = "mainstay-process";
 const DISK: &str = "mainstay-disk";
 const RUNTIME: &str = "mainstay-runtime";
@@ -37,11 +38,12 @@ pub const LAYERS: &[Layer] = &[
     silent(CHANNEL, &[TYPES]),
     silent(GATE, &[TYPES]),
     silent(RECOVERY, &[TYPES]),
+    silent(REGION, &[TYPES]),
     // composer: the only place that knows all rooms; silent as well
     silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
-    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, REGION, PROCESS, DISK]),
     plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),

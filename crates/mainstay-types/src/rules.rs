@@ -35,6 +35,24 @@ pub enum Rule {
     LossStated,
     /// In a blocking snapshot nobody cuts before no message is on the way.
     CutAfterDrained,
+    /// An operation that has a version is answered from the table or driven again with it, never given a second one.
+    RetryFromTable,
+    /// A version that was granted is void only when every member has said that it has no payload for it.
+    VoidAgreed,
+    /// A copy says that it has accepted an entry when its record is safe.
+    AcceptedSafe,
+    /// A copy takes nothing of a view other than its own.
+    OlderViewRefused,
+    /// A copy that has reported for a view change takes nothing more in the view.
+    WedgedTakesNothing,
+    /// A stamper answers a linearizable read under its lease alone.
+    ReadUnderLease,
+    /// A read shows only what is stable.
+    ReadStable,
+    /// The duplicate table moves in the same image as the data.
+    TableMovesWithData,
+    /// A client counts acknowledgements of one view and one version together.
+    AcknowledgementsOfOneView,
 }
 
 impl Rule {
@@ -88,6 +106,15 @@ impl Rule {
             Self::CutBeforeDelivery => "marker-behind",
             Self::LossStated => "loss-unstated",
             Self::CutAfterDrained => "cut-before-drained",
+            Self::RetryFromTable => "stamped-twice",
+            Self::VoidAgreed => "void-alone",
+            Self::AcceptedSafe => "accepted-before-safe",
+            Self::OlderViewRefused => "older-view-taken",
+            Self::WedgedTakesNothing => "taken-after-report",
+            Self::ReadUnderLease => "read-without-lease",
+            Self::ReadStable => "read-dirty",
+            Self::TableMovesWithData => "table-left-behind",
+            Self::AcknowledgementsOfOneView => "views-counted-together",
         }
     }
 
@@ -126,6 +153,27 @@ impl Rule {
             }
             Self::CutAfterDrained => "blocking checkpoints: Tamir and Séquin 1984; Mattern 1987, section 5",
             Self::CutBeforeDelivery => "the marker rule: Chandy and Lamport 1985; Lai and Yang 1987",
+            Self::RetryFromTable => {
+                "the duplicate table of a replicated service: Liskov and Cowling 2012, section 4.1; GEODE-6108"
+            }
+            Self::VoidAgreed => {
+                "a gap is agreed by the quorum of an accept: Li et al. 2016 (NOPaxos), section 5.3"
+            }
+            Self::AcceptedSafe => "an acceptor's answer waits for its log: Lamport 2001, section 2.5",
+            Self::OlderViewRefused => "fencing by view: Birman and Joseph 1987; docs/region.md",
+            Self::WedgedTakesNothing => {
+                "virtual synchrony, the wedge: Birman 2010; Jha et al. 2019 (Derecho), section 3.3"
+            }
+            Self::ReadUnderLease => "leases: Gray and Cheriton 1989",
+            Self::ReadStable => {
+                "the stamper's dirty reads: docs/region.md, one hop, acknowledged to the client"
+            }
+            Self::TableMovesWithData => {
+                "GEODE-6195, GEODE-9913: state transfer without the versions of events seen"
+            }
+            Self::AcknowledgementsOfOneView => {
+                "an acknowledgement counts in its view alone: Aeron pull request 2147"
+            }
         }
     }
 }

@@ -1,0 +1,241 @@
+//! What a region does when the view changes: stop and report, settle what was reported, take in the cut, begin.
+//!
+//! ```text
+//!   Wedge ──> Report(what each shard accepted)          at every member that the group can reach
+//!   Settle(reports of a majority) ──> Cut               at one of them
+//!        the group agrees on the next view and the cut
+//!   Fetch(view, cut) ──> Ready                          at every member of the next view
+//!   Installed(view)                                     versions begin at 1 again
+//! ```
+//!
+//! The logs of a view are prefixes of one another, and whoever acknowledges has the entry in its log: the longest log of a majority
+//! therefore holds all that was acknowledged, and it is the cut. What is in no reported log is void; no client was told that it is done, and those
+//! that ask again get a version of the next view. From the cut on everything is stable, since the group has agreed on it.
+
+use crate::copies::Copies;
+use crate::effect::Effect;
+use crate::log::Entry;
+use crate::message::Acknowledge;
+use crate::record::Record;
+use crate::region::{Phase, Region};
+use crate::stamping::Stamping;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, View, ViewId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What one copy has accepted. Also the form of a cut.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The view that it belongs to.
+    pub(crate) standing: ViewId,
+    pub(crate) shards: Vec<Tail>,
+}
+
+/// The end of a shard's log.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tail {
+    /// Every member of the view has what is up to here.
+    pub(crate) behind: u64,
+    /// The entries behind it, without gaps.
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Tail {
+    fn end(&self) -> u64 {
+        self.behind + self.entries.len() as u64
+    }
+}
+
+/// A view that begins as soon as this copy has its cut.
+#[derive(Clone, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) me: MemberId,
+    copies: Copies,
+    /// It has begun for the others.
+    installed: bool,
+}
+
+impl Region {
+    pub(crate) fn wedge(&mut self, view: ViewId, out: &mut Vec<Effect>) {
+        // Before it has the cut of the view, what it has accepted is of the view before, and settled.
+        if self.phase == Phase::Learning || view != self.standing {
+            return;
+        }
+        self.phase = Phase::Wedged;
+        let tail = |shard: u16| {
+            let log = &self.shard(shard).log;
+            let entries = log.iter().map(|(_, accepted)| accepted.entry.clone()).collect();
+            Tail { behind: log.trimmed(), entries }
+        };
+        let report = Report { standing: self.standing, shards: (0..self.config.shards).map(tail).collect() };
+        out.push(Effect::Report(postcard::to_allocvec(&report).expect("a report can be written to memory")));
+    }
+
+    pub(crate) fn settle(reports: &[(MemberId, Vec<u8>)], out: &mut Vec<Effect>) {
+        let mut read: Vec<Report> = Vec::new();
+        for (member, bytes) in reports {
+            match postcard::from_bytes::<Report>(bytes) {
+                Ok(report) if read.first().is_none_or(|first| first.shards.len() == report.shards.len()) => {
+                    read.push(report);
+                }
+                _ => {
+                    out.push(Effect::Unsettled { member: *member });
+                    return;
+                }
+            }
+        }
+        // A report of an earlier view is one of a copy that has not taken in the last cut: all that it has is in that cut.
+        let standing = read.iter().map(|report| report.standing).max().unwrap_or_default();
+        read.retain(|report| report.standing == standing);
+        let shards = read.first().map_or(0, |report| report.shards.len());
+        let cut = Report { standing, shards: (0..shards).map(|shard| union(&read, shard)).collect() };
+        out.push(Effect::Cut(postcard::to_allocvec(&cut).expect("a cut can be written to memory")));
+    }
+
+    pub(crate) fn fetch(
+        &mut self,
+        now: Time,
+        me: MemberId,
+        view: &View,
+        cut: Vec<u8>,
+        sources: Vec<MemberId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let copies = Copies::of(view);
+        if view.id < self.standing {
+            return;
+        }
+        self.awaited = Some(Awaited { me, copies, installed: false });
+        if view.id > self.standing {
+            if self.phase != Phase::Learning && self.take_cut(view.id, &cut, out).is_some() {
+                self.append(&Record::Cut { view: view.id, cut }, out);
+                self.filled_standing(view.id, out);
+            } else {
+                let sources = sources.into_iter().filter(|&source| source != me).collect();
+                return self.await_image(now, me, sources, out);
+            }
+        }
+        self.ready(now, out);
+    }
+
+    /// The view that is to begin with this copy.
+    pub(crate) fn awaited_view(&self) -> Option<ViewId> {
+        self.awaited.as_ref().map(|awaited| awaited.copies.view)
+    }
+
+    /// This copy stands at the awaited view's cut.
+    pub(crate) fn ready(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let Some(awaited) = &self.awaited else { return };
+        if self.phase == Phase::Learning || awaited.copies.view != self.standing {
+            return;
+        }
+        out.push(Effect::Ready { view: self.standing, after: self.record });
+        if awaited.installed {
+            self.begin(now);
+        }
+    }
+
+    pub(crate) fn installed(&mut self, now: Time, view: ViewId, out: &mut Vec<Effect>) {
+        let Some(awaited) = &mut self.awaited else { return };
+        if awaited.copies.view != view {
+            return;
+        }
+        awaited.installed = true;
+        if self.phase != Phase::Learning && self.standing == view {
+            self.begin(now);
+        } else {
+            self.tick_image(now, out);
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        let Some(awaited) = self.awaited.take() else { return };
+        self.me = Some(awaited.me);
+        self.copies = awaited.copies;
+        self.phase = Phase::Serving;
+        self.lease_until = Time::EPOCH;
+        self.learning = None;
+        let copies = &self.copies;
+        self.fillings.retain(|&learner, _| !copies.has(learner));
+        self.stampings = vec![Stamping::default(); self.shards.len()];
+        for shard in &mut self.shards {
+            shard.heard = now;
+        }
+    }
+
+    /// Takes in the cut that a view begins with. `None` if this copy is too far behind, and nothing is changed then.
+    fn take_cut(&mut self, view: ViewId, cut: &[u8], out: &mut Vec<Effect>) -> Option<()> {
+        let cut: Report = postcard::from_bytes(cut).ok()?;
+        let founding = cut.shards.is_empty() && self.standing == ViewId::NONE;
+        let fits = cut.standing == self.standing && cut.shards.len() == self.shards.len();
+        let reaches = || {
+            let logs = self.shards.iter().map(|shard| &shard.log);
+            logs.zip(&cut.shards).all(|(log, tail)| tail.behind <= log.end())
+        };
+        if !(founding || (fits && reaches())) {
+            return None;
+        }
+        let limits = self.config.limits;
+        self.phase = Phase::Wedged;
+        self.forget_undurable();
+        for (shard, tail) in (0..).zip(cut.shards) {
+            let standing = self.standing;
+            let copy = self.shard_mut(shard);
+            // What was held back is void, unless the cut has it.
+            copy.hold_back.clear();
+            copy.early.clear();
+            copy.truncate(tail.end());
+            for (counter, entry) in (tail.behind + 1..).zip(tail.entries) {
+                let mut accepted = Vec::new();
+                copy.offer(counter, entry, Acknowledge::Nobody, &limits, &mut accepted);
+            }
+            let mut applied = Vec::new();
+            copy.apply_to(standing, u64::MAX, &limits, &mut applied);
+            self.publish(shard, &applied, out);
+            self.shard_mut(shard).begin(view);
+        }
+        self.standing = view;
+        Some(())
+    }
+
+    pub(crate) fn redo_cut(&mut self, view: ViewId, cut: &[u8]) -> Option<()> {
+        self.phase = Phase::Wedged;
+        self.take_cut(view, cut, &mut Vec::new())
+    }
+
+    pub(crate) fn redo_accepted(&mut self, shard: u16, counter: u64, entry: Entry) -> Option<()> {
+        if shard >= self.config.shards || self.phase == Phase::Learning {
+            return None;
+        }
+        let limits = self.config.limits;
+        let mut accepted = Vec::new();
+        self.shard_mut(shard).offer(counter, entry, Acknowledge::Nobody, &limits, &mut accepted);
+        matches!(accepted.as_slice(), [(at, _)] if *at == counter).then_some(())
+    }
+
+    pub(crate) fn redo_marks(&mut self, shard: u16, stable: u64, everywhere: u64) -> Option<()> {
+        if shard >= self.config.shards {
+            return None;
+        }
+        let (standing, limits) = (self.standing, self.config.limits);
+        let copy = self.shard_mut(shard);
+        copy.apply_to(standing, stable, &limits, &mut Vec::new());
+        copy.trim(everywhere);
+        Some(())
+    }
+}
+
+/// All that any of them has of a shard. They are prefixes of one another behind where they begin.
+fn union(reports: &[Report], shard: usize) -> Tail {
+    let tails = || reports.iter().map(|report| &report.shards[shard]);
+    let behind = tails().map(|tail| tail.behind).min().unwrap_or(0);
+    let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
+    for tail in tails() {
+        for (counter, entry) in (tail.behind + 1..).zip(&tail.entries) {
+            entries.entry(counter).or_insert_with(|| entry.clone());
+        }
+    }
+    let without_gaps = (behind + 1..).zip(entries).take_while(|(next, (counter, _))| next == counter);
+    Tail { behind, entries: without_gaps.map(|(_, (_, entry))| entry).collect() }
+}

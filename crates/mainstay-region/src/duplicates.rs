@@ -1,0 +1,188 @@
+//! The duplicate table of a shard: which operations took effect, with the version and the outcome of each. It is part of the replicated state: the
+//! same at every copy that stands at the same version, and moved in the same image as the data (GEODE-6195 and 9913: a table that was moved
+//! without versions, or apart from the data, let a retry see its own first attempt).
+
+use crate::operation::Outcome;
+use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::operation::{OperationId, Version};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An operation that took effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// The version that it was given.
+    pub version: Version,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What the table knows of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// It took effect.
+    Seen(Seen),
+    /// It did not, as far as the stable state goes.
+    Not,
+    /// It is older than what is remembered of its thread: it may have taken effect, and must not again.
+    Obsolete,
+    /// The client is not remembered any more: it may have taken effect, and must not again.
+    Evicted,
+}
+
+/// What is remembered of one thread of a client.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Thread {
+    results: BTreeMap<Sequence, Seen>,
+    /// Nothing at or below it is remembered, or will be executed again.
+    floor: Sequence,
+    /// The latest version of it.
+    used: Version,
+}
+
+/// The table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Duplicates {
+    threads: BTreeMap<(ClientId, ThreadId), Thread>,
+    /// Threads by their latest version: who is forgotten first.
+    by_use: BTreeMap<Version, (ClientId, ThreadId)>,
+    /// The highest client that was forgotten. Of a client up to it that is not in the table nothing is known. Client numbers are issued in order, so that
+    /// one number is enough to fence all that were forgotten.
+    evicted: ClientId,
+}
+
+impl Duplicates {
+    /// What is known of an operation.
+    #[must_use]
+    pub fn known(&self, id: OperationId) -> Known {
+        match self.threads.get(&(id.client, id.thread)) {
+            None if id.client <= self.evicted => Known::Evicted,
+            None => Known::Not,
+            Some(thread) => match thread.results.get(&id.sequence) {
+                Some(&seen) => Known::Seen(seen),
+                None if id.sequence <= thread.floor => Known::Obsolete,
+                None => Known::Not,
+            },
+        }
+    }
+
+    /// How many threads are remembered.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Remembers an operation that took effect; at the limits the oldest is forgotten, the same at every copy.
+    pub(crate) fn record(&mut self, id: OperationId, seen: Seen, results_max: usize) {
+        let key = (id.client, id.thread);
+        let thread = self.threads.entry(key).or_default();
+        self.by_use.remove(&thread.used);
+        thread.used = seen.version;
+        thread.results.insert(id.sequence, seen);
+        while thread.results.len() > results_max {
+            let (oldest, _) = thread.results.pop_first().expect("there are more results than none");
+            thread.floor = thread.floor.max(oldest);
+        }
+        self.by_use.insert(seen.version, key);
+    }
+
+    /// Forgets threads beyond `threads_max`, the one whose last operation is oldest first.
+    pub(crate) fn trim(&mut self, threads_max: usize) {
+        while self.threads.len() > threads_max {
+            let (_, key) = self.by_use.pop_first().expect("every thread has a latest version");
+            self.threads.remove(&key);
+            self.evicted = self.evicted.max(key.0);
+        }
+    }
+
+    /// Threads behind `after`, as many as fit into `bytes_max` and one more, for an image.
+    pub(crate) fn chunk(
+        &self,
+        after: Option<(ClientId, ThreadId)>,
+        bytes_max: usize,
+    ) -> Vec<((ClientId, ThreadId), Thread)> {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let mut bytes = 0;
+        let mut chunk = Vec::new();
+        for (&key, thread) in self.threads.range((from, std::ops::Bound::Unbounded)) {
+            chunk.push((key, thread.clone()));
+            bytes += thread.results.len() * size_of::<Seen>() + size_of::<Thread>();
+            if bytes > bytes_max {
+                break;
+            }
+        }
+        chunk
+    }
+
+    pub(crate) fn evicted(&self) -> ClientId {
+        self.evicted
+    }
+
+    /// Takes over a part of another copy's table.
+    pub(crate) fn fill(&mut self, chunk: Vec<((ClientId, ThreadId), Thread)>, evicted: ClientId) {
+        for (key, thread) in chunk {
+            if let Some(earlier) = self.threads.remove(&key) {
+                self.by_use.remove(&earlier.used);
+            }
+            self.by_use.insert(thread.used, key);
+            self.threads.insert(key, thread);
+        }
+        self.evicted = self.evicted.max(evicted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_types::view::ViewId;
+
+    fn id(client: u64, sequence: u64) -> OperationId {
+        OperationId { client: ClientId(client), thread: ThreadId(1), sequence: Sequence(sequence) }
+    }
+
+    fn seen(counter: u64) -> Seen {
+        Seen { version: Version { view: ViewId(1), counter }, outcome: Outcome::Written }
+    }
+
+    #[test]
+    fn what_left_the_window_is_obsolete_and_never_new() {
+        let mut table = Duplicates::default();
+        for sequence in 1..=3 {
+            table.record(id(1, sequence), seen(sequence), 2);
+        }
+        assert_eq!(table.known(id(1, 1)), Known::Obsolete);
+        assert_eq!(table.known(id(1, 3)), Known::Seen(seen(3)));
+        assert_eq!(table.known(id(1, 4)), Known::Not);
+    }
+
+    #[test]
+    fn a_client_that_was_forgotten_is_told_so() {
+        let mut table = Duplicates::default();
+        for client in 1..=3 {
+            table.record(id(client, 1), seen(client), 2);
+        }
+        table.record(id(1, 2), seen(4), 2);
+        table.trim(2);
+        assert_eq!(table.known(id(2, 1)), Known::Evicted, "its last operation was the oldest");
+        assert_eq!(table.known(id(1, 1)), Known::Seen(seen(1)));
+        assert_eq!(table.known(id(4, 1)), Known::Not);
+    }
+
+    #[test]
+    fn a_table_moved_in_chunks_is_the_same_table() {
+        let mut table = Duplicates::default();
+        for client in 1..=5 {
+            table.record(id(client, 1), seen(client), 2);
+        }
+        table.trim(4);
+        let mut copy = Duplicates::default();
+        let mut after = None;
+        loop {
+            let chunk = table.chunk(after, 0);
+            let Some(&(last, _)) = chunk.last() else { break };
+            after = Some(last);
+            copy.fill(chunk, table.evicted());
+        }
+        assert_eq!(copy, table);
+    }
+}

@@ -1,0 +1,102 @@
+//! What can happen to a region, and what it asks for.
+
+use crate::message::{Message, Party};
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, View, ViewId};
+
+/// The number of a record that the region appended, in this life of the process; the first is 1, and 0 waits for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct RecordNumber(pub u64);
+
+/// What can happen.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A message came.
+    Received {
+        /// From whom: the driver knows it of the connection.
+        from: Party,
+        /// The message.
+        message: Message,
+    },
+    /// Every record up to this is safe at the region's level.
+    Appended(RecordNumber),
+    /// Some time has gone by; several times within the shortest of the region's times.
+    Tick,
+    /// Until then nobody else can stamp in this member's place, by this member's clock. It only ever grows within a view.
+    Lease {
+        /// The end of it.
+        until: Time,
+    },
+    /// The view is about to be changed: accept nothing more in it, and report.
+    Wedge {
+        /// The view that ends.
+        view: ViewId,
+    },
+    /// Members enough to change the view have reported this: make the cut.
+    Settle {
+        /// What members reported.
+        reports: Vec<(MemberId, Vec<u8>)>,
+    },
+    /// The group has agreed on the next view, and on this cut with it: get what it names, and say `Ready`.
+    Fetch {
+        /// Who this member is in that view.
+        me: MemberId,
+        /// The view.
+        view: View,
+        /// The cut.
+        cut: Vec<u8>,
+        /// Who reported, and is therefore a full copy.
+        sources: Vec<MemberId>,
+    },
+    /// The view begins. A member that does not have the cut yet gets it first.
+    Installed {
+        /// The view.
+        view: ViewId,
+    },
+    /// This process is to join: let a member of the present view fill it, while writes go on.
+    Learn {
+        /// How this process is called until a view makes a member of it.
+        me: MemberId,
+        /// A full copy of the present view.
+        from: MemberId,
+    },
+}
+
+/// What a region asks for. Performed at once and in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Keep these bytes, in order; say when they are safe.
+    Append {
+        /// The record's number.
+        record: RecordNumber,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// Send this when every record up to `after` is safe. Messages to one party that wait for the same record stay in order.
+    Send {
+        /// To whom.
+        to: Party,
+        /// What.
+        message: Message,
+        /// What it waits for.
+        after: RecordNumber,
+    },
+    /// The answer to `Wedge`.
+    Report(Vec<u8>),
+    /// The answer to `Settle`.
+    Cut(Vec<u8>),
+    /// The answer to `Settle` if a report cannot be read: settle without it, if the others are enough.
+    Unsettled {
+        /// Whose report it is.
+        member: MemberId,
+    },
+    /// The answer to `Fetch`, once what it fetched is safe.
+    Ready {
+        /// The view.
+        view: ViewId,
+        /// What it waits for.
+        after: RecordNumber,
+    },
+    /// This copy has everything that the member that fills it has: the group may take it into a view.
+    Learned,
+}

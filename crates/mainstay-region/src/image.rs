@@ -1,0 +1,360 @@
+//! How a member that joins is filled by one that is there, while writes go on.
+//!
+//! The member that is there sends its *stable* state in chunks, and between them every version that becomes stable meanwhile, as what it changed
+//! and not as what was asked (a counter on half a map would count wrongly). All of it goes over one channel in order, so that a chunk has
+//! every change sent before it, and no change is applied to what is newer. Data and duplicate table are one image: a table that came
+//! apart from its data let a retry see its own first attempt, or lose its version (GEODE-6195, 6108, 9913). When its own state is the one a view
+//! begins with, it says so; the joining member then has exactly that, and may be a member (JGroups' SEQUENCER2 lets a joiner wait for ever for numbers that
+//! were given before it came; here it begins with the view's first). Nothing else in the region waits for a joining member.
+
+use crate::duplicates::Duplicates;
+use crate::effect::Effect;
+use crate::message::{Body, ImagePart, Party, ThreadRows};
+use crate::record::Record;
+use crate::region::{Phase, Region};
+use crate::shard::Shard;
+use crate::state::Applied;
+use mainstay_types::id::{ClientId, ThreadId};
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, ViewId};
+use std::ops::Bound;
+
+/// One member that is filled: how far.
+#[derive(Clone, Debug)]
+pub(crate) struct Filling {
+    image: u64,
+    number: u64,
+    next: Next,
+}
+
+#[derive(Clone, Debug)]
+enum Next {
+    Values { shard: u16, after: Option<Vec<u8>> },
+    Duplicates { shard: u16, after: Option<(ClientId, ThreadId)> },
+    Nothing,
+}
+
+/// What a member that is filled knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Learning {
+    me: MemberId,
+    from: MemberId,
+    /// Who else could do it.
+    others: Vec<MemberId>,
+    image: u64,
+    /// Place of the next part.
+    next: u64,
+    since: Time,
+    complete: bool,
+    /// The view that begins with what this copy has.
+    standing: Option<ViewId>,
+}
+
+impl Region {
+    /// Asks to be filled.
+    pub(crate) fn learn(&mut self, now: Time, me: MemberId, sources: Vec<MemberId>, out: &mut Vec<Effect>) {
+        let mut sources = sources.into_iter();
+        let Some(from) = sources.next() else { return };
+        let image = self.learning.as_ref().map_or(0, |learning| learning.image) + 1;
+        let others = sources.collect();
+        self.learning =
+            Some(Learning { me, from, others, image, next: 0, since: now, complete: false, standing: None });
+        self.phase = Phase::Learning;
+        self.send(0, Party::Member(from), Body::ImageRequest { image }, out);
+    }
+
+    /// A view is to begin with this copy, which is behind: it goes on being filled, or begins to be.
+    pub(crate) fn await_image(
+        &mut self,
+        now: Time,
+        me: MemberId,
+        sources: Vec<MemberId>,
+        out: &mut Vec<Effect>,
+    ) {
+        match &mut self.learning {
+            Some(learning) if self.phase == Phase::Learning => {
+                learning.me = me;
+                learning.others = sources;
+                learning.since = now;
+                self.become_full(now, out);
+            }
+            _ => self.learn(now, me, sources, out),
+        }
+    }
+
+    /// An image that does not go on is begun anew, elsewhere if that can be.
+    pub(crate) fn tick_image(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let Some(learning) = &self.learning else { return };
+        let waits = !learning.complete || self.awaited.is_some();
+        if self.phase == Phase::Learning
+            && waits
+            && now.since(learning.since) >= self.config.times.image_patience
+        {
+            self.learn_anew(now, out);
+        }
+    }
+
+    fn learn_anew(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let Some(learning) = &self.learning else { return };
+        let (me, mut sources) = (learning.me, learning.others.clone());
+        sources.push(learning.from);
+        self.learn(now, me, sources, out);
+    }
+
+    pub(crate) fn received_image(
+        &mut self,
+        now: Time,
+        member: MemberId,
+        shard: u16,
+        body: Body,
+        out: &mut Vec<Effect>,
+    ) {
+        match body {
+            Body::ImageRequest { image } => self.begin_filling(member, image, out),
+            Body::ImageNext { image }
+                if self.fillings.get(&member).is_some_and(|filling| filling.image == image) =>
+            {
+                self.fill_next(member, out);
+            }
+            Body::Image { image, number, part } => {
+                self.take_part(now, member, shard, (image, number, part), out);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_filling(&mut self, member: MemberId, image: u64, out: &mut Vec<Effect>) {
+        let full =
+            self.fillings.len() >= self.config.limits.learners_max && !self.fillings.contains_key(&member);
+        if self.phase == Phase::Learning || full {
+            return;
+        }
+        let next = Next::Values { shard: 0, after: None };
+        self.fillings.insert(member, Filling { image, number: 0, next });
+        let at = self.shards.iter().map(|shard| shard.state.at).collect();
+        self.send_part(member, 0, ImagePart::Began { standing: self.standing, at }, out);
+    }
+
+    /// The connection to a member is gone; one that was being filled asks again.
+    pub fn member_disconnected(&mut self, member: MemberId) {
+        self.fillings.remove(&member);
+    }
+
+    fn send_part(&mut self, member: MemberId, shard: u16, part: ImagePart, out: &mut Vec<Effect>) {
+        let Some(filling) = self.fillings.get_mut(&member) else { return };
+        let body = Body::Image { image: filling.image, number: filling.number, part };
+        filling.number += 1;
+        self.send(shard, Party::Member(member), body, out);
+    }
+
+    fn fill_next(&mut self, member: MemberId, out: &mut Vec<Effect>) {
+        let bytes_max = self.config.limits.image_chunk_bytes_max;
+        let Some(filling) = self.fillings.get(&member) else { return };
+        let (shard, part, next) = match filling.next.clone() {
+            Next::Nothing => return,
+            Next::Values { shard, after } => {
+                let chunk = self.values(shard, after, bytes_max);
+                match chunk.last() {
+                    Some((last, _)) => {
+                        let next = Next::Values { shard, after: Some(last.clone()) };
+                        (shard, ImagePart::Values(chunk), next)
+                    }
+                    None => {
+                        let (part, next) = self.rows(shard, None, bytes_max);
+                        (shard, part, next)
+                    }
+                }
+            }
+            Next::Duplicates { shard, after } => {
+                let (part, next) = self.rows(shard, after, bytes_max);
+                (shard, part, next)
+            }
+        };
+        self.fillings.get_mut(&member).expect("it was there").next = next;
+        self.send_part(member, shard, part, out);
+    }
+
+    fn values(
+        &self,
+        shard: u16,
+        after: Option<Vec<u8>>,
+        bytes_max: usize,
+    ) -> Vec<(Vec<u8>, crate::state::Stored)> {
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut bytes = 0;
+        let mut chunk = Vec::new();
+        for (key, stored) in self.shard(shard).state.map.range::<[u8], _>((from, Bound::Unbounded)) {
+            chunk.push((key.clone(), stored.clone()));
+            bytes += key.len() + stored.value.len();
+            if bytes > bytes_max {
+                break;
+            }
+        }
+        chunk
+    }
+
+    /// The next rows of a shard's table; the end of the table leads to the next shard, and the last shard to the end.
+    fn rows(&self, shard: u16, after: Option<(ClientId, ThreadId)>, bytes_max: usize) -> (ImagePart, Next) {
+        let table: &Duplicates = &self.shard(shard).state.duplicates;
+        let rows = table.chunk(after, bytes_max);
+        if after.is_some() && rows.is_empty() {
+            return if shard + 1 < self.config.shards {
+                let rows = ThreadRows { rows, evicted: table.evicted() };
+                (ImagePart::Duplicates(rows), Next::Values { shard: shard + 1, after: None })
+            } else {
+                (ImagePart::Complete, Next::Nothing)
+            };
+        }
+        // An empty table still says how far it has forgotten.
+        let after = rows.last().map_or((ClientId(0), ThreadId(0)), |&(key, _)| key);
+        (
+            ImagePart::Duplicates(ThreadRows { rows, evicted: table.evicted() }),
+            Next::Duplicates { shard, after: Some(after) },
+        )
+    }
+
+    /// A version became stable: those that are filled get it too.
+    pub(crate) fn fill_change(&mut self, shard: u16, applied: &Applied, out: &mut Vec<Effect>) {
+        for member in self.fillings.keys().copied().collect::<Vec<_>>() {
+            self.send_part(member, shard, ImagePart::Change(applied.clone()), out);
+        }
+    }
+
+    /// This copy's state is the one that a view begins with, and with it that of all that it fills.
+    pub(crate) fn filled_standing(&mut self, view: ViewId, out: &mut Vec<Effect>) {
+        for member in self.fillings.keys().copied().collect::<Vec<_>>() {
+            self.send_part(member, 0, ImagePart::Standing(view), out);
+        }
+    }
+
+    fn take_part(
+        &mut self,
+        now: Time,
+        member: MemberId,
+        shard: u16,
+        (image, number, part): (u64, u64, ImagePart),
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(learning) = &mut self.learning else { return };
+        if learning.image != image || learning.from != member || self.phase != Phase::Learning {
+            return;
+        }
+        if learning.next != number {
+            return self.learn_anew(now, out);
+        }
+        learning.next += 1;
+        learning.since = now;
+        let asks = matches!(part, ImagePart::Began { .. } | ImagePart::Values(_) | ImagePart::Duplicates(_));
+        let complete = matches!(part, ImagePart::Complete);
+        let record = Record::Image { shard, part: part.clone() };
+        if self.take_image_part(shard, part).is_none() {
+            return self.learn_anew(now, out);
+        }
+        self.append(&record, out);
+        if asks {
+            self.send(0, Party::Member(member), Body::ImageNext { image }, out);
+        }
+        if complete {
+            out.push(Effect::Learned);
+        }
+        self.become_full(now, out);
+    }
+
+    /// With an image that a view begins with, and that view awaited, this copy is a full one.
+    fn become_full(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let Some(Learning { complete: true, standing: Some(standing), .. }) = self.learning else { return };
+        if self.awaited_view() == Some(standing) {
+            self.learning = None;
+            self.phase = Phase::Wedged;
+            self.standing = standing;
+            self.append(&Record::Filled { view: standing }, out);
+            self.ready(now, out);
+        }
+    }
+
+    fn take_image_part(&mut self, shard: u16, part: ImagePart) -> Option<()> {
+        let limits = self.config.limits;
+        let complete = self.learning.as_ref().is_some_and(|learning| learning.complete);
+        match part {
+            ImagePart::Began { standing, at } => {
+                if at.len() != self.shards.len() {
+                    return None;
+                }
+                self.forget_undurable();
+                self.shards = vec![Shard::default(); at.len()];
+                for (shard, at) in self.shards.iter_mut().zip(at) {
+                    shard.state.at = at;
+                    shard.state.history_behind = at;
+                }
+                if let Some(learning) = &mut self.learning {
+                    learning.standing = Some(standing);
+                }
+            }
+            ImagePart::Values(values) => {
+                let state = &mut self.shards.get_mut(usize::from(shard))?.state;
+                values.into_iter().for_each(|(key, stored)| state.fill(&key, stored));
+            }
+            ImagePart::Duplicates(ThreadRows { rows, evicted }) => {
+                if self.config.rules.keep(Rule::TableMovesWithData) {
+                    self.shards.get_mut(usize::from(shard))?.state.duplicates.fill(rows, evicted);
+                }
+            }
+            ImagePart::Complete => {
+                for shard in &mut self.shards {
+                    shard.state.duplicates.trim(limits.duplicate_threads_max);
+                }
+                if let Some(learning) = &mut self.learning {
+                    learning.complete = true;
+                }
+            }
+            ImagePart::Change(applied) => {
+                let state = &mut self.shards.get_mut(usize::from(shard))?.state;
+                if applied.version <= state.at {
+                    return None;
+                }
+                state.apply(&applied, &limits);
+                if complete {
+                    state.duplicates.trim(limits.duplicate_threads_max);
+                }
+            }
+            ImagePart::Standing(view) => {
+                self.shards.iter_mut().for_each(|shard| shard.begin(view));
+                if let Some(learning) = &mut self.learning {
+                    learning.standing = Some(view);
+                }
+            }
+        }
+        Some(())
+    }
+
+    pub(crate) fn redo_image(&mut self, shard: u16, part: ImagePart) -> Option<()> {
+        if let ImagePart::Began { .. } = part {
+            self.phase = Phase::Learning;
+            // Only what the journal says counts from here: nobody is asked.
+            let nobody = MemberId {
+                address: mainstay_types::view::Address { ip: [0; 16], port: 0 },
+                born: ViewId::NONE,
+            };
+            let (image, next, others) = (0, 0, Vec::new());
+            self.learning = Some(Learning {
+                me: nobody,
+                from: nobody,
+                others,
+                image,
+                next,
+                since: Time::EPOCH,
+                complete: false,
+                standing: None,
+            });
+        }
+        self.take_image_part(shard, part)
+    }
+
+    pub(crate) fn redo_filled(&mut self, view: ViewId) -> Option<()> {
+        let learning = self.learning.take()?;
+        self.phase = Phase::Wedged;
+        self.standing = view;
+        (learning.standing == Some(view)).then_some(())
+    }
+}

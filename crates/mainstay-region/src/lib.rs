@@ -1,0 +1,40 @@
+//! A sharded, version-stamped, replicated map as a silent machine.
+//!
+//! ```text
+//!  client.rs ── Message ──> region.rs ── stamping.rs   one stamper for each shard and view gives (view, counter)
+//!                               │         patterns/     how version, payload and acknowledgements travel
+//!                               │         payloads.rs   payloads and versions that come apart
+//!                               │         shard.rs      log of what was accepted, state of what is stable, duplicate table
+//!                               │         reads.rs      at the stamper under a lease, at any copy with its age
+//!                               └──────── change.rs     Wedge, Report, Settle, Cut, Fetch, Ready, Installed
+//!                                         image.rs      how a copy that joins is filled while writes go on
+//! ```
+//!
+//! It keeps no membership: views come in as events, and what a view change needs from a region goes out as opaque bytes. It opens
+//! no connection and no file: a message and a record are effects, and an effect that must not leave before a record is safe names it.
+//!
+//! The safety of it all rests on four things: (1) one stamper for each shard and view, and only members of the same view listen to it; (2) a copy
+//! accepts the versions of a view without gaps, so that the logs of a view are prefixes of one another; (3) whoever
+//! acknowledges has it in its log, so that the longest log of any quorum holds all that was acknowledged; (4) only what is stable is in the
+//! state, so that no read, and no later view, sees what could still be undone.
+
+#![forbid(unsafe_code)]
+
+pub mod change;
+pub mod client;
+pub mod copies;
+pub mod duplicates;
+pub mod effect;
+pub mod image;
+pub mod limits;
+pub mod log;
+pub mod message;
+pub mod operation;
+pub mod patterns;
+pub mod payloads;
+pub mod reads;
+pub mod record;
+pub mod region;
+pub mod shard;
+pub mod stamping;
+pub mod state;

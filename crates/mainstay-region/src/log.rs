@@ -1,0 +1,112 @@
+//! The log of a shard: what was accepted in this view, without gaps, from the first version that some member may lack up to the last.
+
+use crate::operation::{Change, Operation, Outcome};
+use mainstay_types::operation::OperationId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What one version stands for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Entry {
+    /// An operation.
+    Operation {
+        /// Its identity, the same on every attempt.
+        id: OperationId,
+        /// The client had asked before, so that an earlier attempt may have been seen, also where no table has it.
+        possible_duplicate: bool,
+        /// What it does.
+        operation: Operation,
+    },
+    /// Nothing: the version was granted, and no member had a payload for it.
+    Void,
+}
+
+impl Entry {
+    /// Whose operation it is.
+    #[must_use]
+    pub fn id(&self) -> Option<OperationId> {
+        match self {
+            Self::Operation { id, .. } => Some(*id),
+            Self::Void => None,
+        }
+    }
+}
+
+/// An entry that was accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) entry: Entry,
+    /// What comes of it on top of all entries before it.
+    pub(crate) outcome: Outcome,
+    pub(crate) change: Change,
+}
+
+/// The log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Log {
+    /// Everything up to here was dropped: every member has it.
+    trimmed: u64,
+    entries: VecDeque<Accepted>,
+    by_id: BTreeMap<OperationId, u64>,
+}
+
+impl Log {
+    /// The first version that is not in the log, minus one.
+    pub(crate) fn trimmed(&self) -> u64 {
+        self.trimmed
+    }
+
+    /// The last version.
+    pub(crate) fn end(&self) -> u64 {
+        self.trimmed + self.entries.len() as u64
+    }
+
+    pub(crate) fn get(&self, counter: u64) -> Option<&Accepted> {
+        let place = counter.checked_sub(self.trimmed + 1)?;
+        self.entries.get(usize::try_from(place).ok()?)
+    }
+
+    pub(crate) fn find(&self, id: OperationId) -> Option<u64> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(crate) fn push(&mut self, accepted: Accepted) -> u64 {
+        let counter = self.end() + 1;
+        if let Some(id) = accepted.entry.id() {
+            self.by_id.insert(id, counter);
+        }
+        self.entries.push_back(accepted);
+        counter
+    }
+
+    /// Drops what is at or below `counter`.
+    pub(crate) fn trim(&mut self, counter: u64) {
+        while self.trimmed < counter {
+            let Some(dropped) = self.entries.pop_front() else { break };
+            self.trimmed += 1;
+            self.forget(&dropped, self.trimmed);
+        }
+    }
+
+    /// Drops what is above `counter`.
+    pub(crate) fn truncate(&mut self, counter: u64) {
+        while self.end() > counter {
+            let place = self.end();
+            let Some(dropped) = self.entries.pop_back() else { break };
+            self.forget(&dropped, place);
+        }
+    }
+
+    fn forget(&mut self, dropped: &Accepted, counter: u64) {
+        if let Some(id) = dropped.entry.id()
+            && self.by_id.get(&id) == Some(&counter)
+        {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// All entries with their counters.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Accepted)> {
+        (self.trimmed + 1..).zip(&self.entries)
+    }
+}

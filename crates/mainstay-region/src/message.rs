@@ -1,0 +1,434 @@
+//! What members and clients say to each other. Encoded with postcard, in the order of the fields here; docs/region.md has the bytes.
+
+use crate::duplicates::{Seen, Thread};
+use crate::limits::Limits;
+use crate::log::Entry;
+use crate::operation::{Operation, Outcome, TooLong};
+use crate::patterns::Pattern;
+use crate::state::{Applied, Stored};
+use mainstay_types::id::{ClientId, ThreadId};
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::view::{MemberId, ViewId};
+use serde::{Deserialize, Serialize};
+
+/// Who speaks or is spoken to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Party {
+    /// A member, in one of its lives.
+    Member(MemberId),
+    /// A client.
+    Client(ClientId),
+}
+
+/// What one says to another, about one shard in one view.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Message {
+    /// The view in which it is said: a member in another view does nothing about it.
+    pub view: ViewId,
+    /// The shard.
+    pub shard: u16,
+    /// What is said.
+    pub body: Body,
+}
+
+/// Whom a member tells that it has accepted an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Acknowledge {
+    /// The stamper.
+    Stamper,
+    /// The client.
+    Client(ClientId),
+    /// The next member in order of age; the last one tells the client.
+    Chain(ClientId),
+    /// Nobody.
+    Nobody,
+}
+
+/// Which state a read is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Freshness {
+    /// All that was acknowledged before the read began: at the stamper alone, while its lease runs.
+    Linearizable,
+    /// The stable state of any copy; the answer says its version and its age.
+    Any,
+}
+
+/// What is read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Query {
+    /// One key.
+    Get {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// The keys of the shard that begin so, in their order.
+    Scan {
+        /// How they begin.
+        prefix: Vec<u8>,
+        /// Only those behind this one.
+        after: Option<Vec<u8>>,
+    },
+}
+
+/// Why something is not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The server is in another view, or between two: ask for the view, and try again.
+    #[error("the server is in view {0}, or on its way out of it")]
+    OtherView(ViewId),
+    /// A limit is reached: try again later.
+    #[error("the limit {0} is reached")]
+    Busy(Limit),
+    /// The operation is older than what is remembered of its thread. It may have taken effect; it will not again.
+    #[error("the operation is older than what is remembered of its thread")]
+    Obsolete,
+    /// The client was forgotten. The operation may have taken effect; it will not again. The client goes on under a new number.
+    #[error("the client is not remembered any more")]
+    Evicted,
+    /// Too long a key or value. Nothing was done.
+    #[error(transparent)]
+    TooLong(TooLong),
+    /// Only the stamper can do it.
+    #[error("this member does not stamp the shard")]
+    NotStamper,
+    /// The stamper's lease has run out: it does not know whether it is still the stamper.
+    #[error("the stamper's lease has run out")]
+    NoLease,
+    /// The history does not go back so far.
+    #[error("the history begins behind version {0}")]
+    TooOld(Version),
+    /// The region keeps versions and the operation has none, or the other way round.
+    #[error("the region does not do operations of this pattern")]
+    OtherPattern,
+    /// There is no such shard.
+    #[error("there is no such shard")]
+    NoShard,
+}
+
+/// A limit of [`Limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Limit {
+    /// [`Limits::log_entries_max`].
+    LogEntries,
+    /// [`Limits::hold_back_entries_max`].
+    HoldBackEntries,
+    /// [`Limits::held_payloads_max`] or [`Limits::held_payloads_per_client_max`].
+    HeldPayloads,
+    /// [`Limits::grants_max`].
+    Grants,
+    /// [`Limits::waiting_max`].
+    Waiting,
+    /// [`Limits::subscribers_max`].
+    Subscribers,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::LogEntries => "log_entries_max",
+            Self::HoldBackEntries => "hold_back_entries_max",
+            Self::HeldPayloads => "held_payloads_max",
+            Self::Grants => "grants_max",
+            Self::Waiting => "waiting_max",
+            Self::Subscribers => "subscribers_max",
+        })
+    }
+}
+
+/// An acknowledgement of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Acknowledged {
+    /// Whose.
+    pub id: OperationId,
+    /// Version and outcome.
+    pub seen: Seen,
+    /// It is answered from the duplicate table: an earlier attempt took effect.
+    pub duplicate: bool,
+    /// It is stable; else one more copy has it.
+    pub stable: bool,
+}
+
+/// What is said.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Body {
+    /// Client to any server: do this; the first attempt goes to the stamper and names the pattern, others go anywhere, by one hop.
+    Operate {
+        /// Whose.
+        id: OperationId,
+        /// The client has asked before.
+        retry: bool,
+        /// How the version and the acknowledgements travel.
+        pattern: Pattern,
+        /// What.
+        operation: Operation,
+    },
+    /// Client to stamper: give me a version.
+    VersionRequest {
+        /// For what.
+        id: OperationId,
+    },
+    /// Stamper to client: your version.
+    Granted {
+        /// For what.
+        id: OperationId,
+        /// The version's counter, in the view of the message.
+        counter: u64,
+    },
+    /// Client to a member: an operation with its version.
+    Payload {
+        /// Whose.
+        id: OperationId,
+        /// Its counter.
+        counter: u64,
+        /// What.
+        operation: Operation,
+    },
+    /// Client to every member: an operation that the stamper will tell you the version of.
+    Tagged {
+        /// Whose.
+        id: OperationId,
+        /// What.
+        operation: Operation,
+    },
+    /// Client to every member: an operation without version.
+    Unversioned {
+        /// Whose.
+        id: OperationId,
+        /// What.
+        operation: Operation,
+    },
+    /// To the client.
+    Acknowledged(Acknowledged),
+    /// To the client.
+    Refused {
+        /// What is not done.
+        id: OperationId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Server to stamper: a client asked me.
+    Forwarded {
+        /// The operation's identity.
+        id: OperationId,
+        /// As the client said.
+        retry: bool,
+        /// What.
+        operation: Operation,
+    },
+    /// Stamper to the server that forwarded: tell the client.
+    Relay(Box<Self>),
+    /// Stamper, or predecessor in the chain, to a member: an entry with its version.
+    Entry {
+        /// Its counter.
+        counter: u64,
+        /// What it stands for.
+        entry: Entry,
+        /// Whom to tell.
+        acknowledge: Acknowledge,
+        /// Up to here it is stable.
+        stable: u64,
+        /// Up to here every member has it.
+        everywhere: u64,
+    },
+    /// Stamper to a member: the version of a tagged operation.
+    Stamp {
+        /// Its counter.
+        counter: u64,
+        /// Which operation.
+        id: OperationId,
+        /// The stamper knows that the client asked before.
+        possible_duplicate: bool,
+    },
+    /// Member to stamper: I have everything up to here.
+    Position {
+        /// The counter.
+        counter: u64,
+    },
+    /// Stamper to a member: how far the shard is.
+    Marks {
+        /// Up to here it is stable.
+        stable: u64,
+        /// Up to here every member has it.
+        everywhere: u64,
+    },
+    /// Stamper to a member: have you a payload for this version? If not, take none from the client any more.
+    Inquire {
+        /// The counter.
+        counter: u64,
+    },
+    /// Member to stamper: I have not, and will not.
+    Lacks {
+        /// The counter.
+        counter: u64,
+    },
+    /// Member to stamper: this is it.
+    Has {
+        /// The counter.
+        counter: u64,
+        /// What it stands for.
+        entry: Entry,
+    },
+    /// Client to server.
+    Read {
+        /// The client's number for it.
+        request: u64,
+        /// What.
+        query: Query,
+        /// Which state.
+        freshness: Freshness,
+    },
+    /// Server to client.
+    Answer {
+        /// The client's number for it.
+        request: u64,
+        /// The answer, or why there is none.
+        found: Result<Found, Refusal>,
+    },
+    /// Client to any server: tell me all changes of the shard behind a version.
+    Subscribe {
+        /// The version.
+        from: Version,
+    },
+    /// Server to subscriber: a change, each once and in order.
+    Changed(Applied),
+    /// Server to subscriber: no.
+    NotSubscribed(Refusal),
+    /// Client to stamper: has this taken effect?
+    Inspect {
+        /// What.
+        id: OperationId,
+    },
+    /// Stamper to client: it has not until now; an earlier attempt may still be under way.
+    NotSeen {
+        /// What.
+        id: OperationId,
+    },
+    /// Joining member to a member: fill me.
+    ImageRequest {
+        /// The joining member's number for this image: what belongs to an earlier one is ignored.
+        image: u64,
+    },
+    /// A part of an image, in its order.
+    Image {
+        /// The joining member's number for it.
+        image: u64,
+        /// Its place, from 0: a part that is missing makes the image begin anew.
+        number: u64,
+        /// What it holds.
+        part: ImagePart,
+    },
+    /// Joining member: the part has come; send the next chunk.
+    ImageNext {
+        /// Its number for the image.
+        image: u64,
+    },
+}
+
+/// A part of an image.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ImagePart {
+    /// The first: where the sender's shards stand.
+    Began {
+        /// The view that the sender's state belongs to.
+        standing: ViewId,
+        /// Of each shard.
+        at: Vec<Version>,
+    },
+    /// Entries of the map of the message's shard.
+    Values(Vec<(Vec<u8>, Stored)>),
+    /// Rows of its duplicate table.
+    Duplicates(ThreadRows),
+    /// All shards are sent; from now on only changes come.
+    Complete,
+    /// A version that became stable meanwhile.
+    Change(Applied),
+    /// The sender's state is the one that this view begins with.
+    Standing(ViewId),
+}
+
+/// Rows of a duplicate table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ThreadRows {
+    pub(crate) rows: Vec<((ClientId, ThreadId), Thread)>,
+    pub(crate) evicted: ClientId,
+}
+
+/// The answer to a read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// Keys with values and the versions that set them; none, if the key is not there.
+    pub entries: Vec<(Vec<u8>, Stored)>,
+    /// There is more behind the last one.
+    pub more: bool,
+    /// The version that the state stood at.
+    pub at: Version,
+    /// At most how old the state is, in nanoseconds, as far as this copy knows: since it heard the stamper last. 0 at the stamper.
+    pub age_ns: u64,
+    /// Hash of the shard's whole map at that version.
+    pub digest: u64,
+}
+
+/// What cannot be read. Nothing was changed; the connection is not to be used on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// These are no message of this version.
+    #[error("the bytes are no message of a region")]
+    Malformed,
+    /// It goes on behind its last field.
+    #[error("the message goes on for {bytes} bytes behind its end")]
+    Trailing {
+        /// Bytes too many.
+        bytes: usize,
+    },
+    /// It is longer than any that the limits allow.
+    #[error("a message of {bytes} bytes came, and the limit is {limit} bytes")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// [`Message::bytes_max`].
+        limit: usize,
+    },
+}
+
+/// Bytes of a message besides keys, values and chunks.
+const FIXED_BYTES_MAX: usize = 256;
+
+impl Message {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a message can be written to memory")
+    }
+
+    /// Reads what [`Self::encode`] wrote.
+    ///
+    /// # Errors
+    /// [`MessageError`].
+    pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self, MessageError> {
+        let limit = Self::bytes_max(limits);
+        if bytes.len() > limit {
+            return Err(MessageError::TooLong { bytes: bytes.len(), limit });
+        }
+        match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Ok(message),
+            Ok((_, rest)) => Err(MessageError::Trailing { bytes: rest.len() }),
+            Err(_) => Err(MessageError::Malformed),
+        }
+    }
+
+    /// The longest message that the limits allow, in bytes.
+    #[must_use]
+    pub fn bytes_max(limits: &Limits) -> usize {
+        let entry = limits.key_bytes_max + 2 * limits.value_bytes_max + FIXED_BYTES_MAX;
+        let row = limits.duplicate_results_max * FIXED_BYTES_MAX;
+        limits.image_chunk_bytes_max.max(limits.scan_entries_max * entry) + entry + row
+    }
+}
+
+impl Body {
+    /// Version and outcome, told to a client.
+    #[must_use]
+    pub fn acknowledged(id: OperationId, version: Version, outcome: Outcome) -> Acknowledged {
+        Acknowledged { id, seen: Seen { version, outcome }, duplicate: false, stable: false }
+    }
+}

@@ -1,0 +1,35 @@
+//! The chain: client → S1 → S2 → S3 → client (van Renesse and Schneider 2004). The fewest messages of all, one hop more for each copy.
+//!
+//! A copy passes an entry on when it has it safe, so that the last one knows that all have. It is therefore always acknowledged by all,
+//! also where a region asks for a majority only.
+
+use super::{Cost, MessagePattern, Pattern, Stamped, to_stamper};
+use crate::copies::Copies;
+use crate::message::{Acknowledge, Body};
+use crate::operation::Operation;
+use mainstay_types::id::ClientId;
+use mainstay_types::operation::OperationId;
+use mainstay_types::view::MemberId;
+
+pub(super) struct Chain;
+
+impl MessagePattern for Chain {
+    fn cost(&self, copies: u64) -> Cost {
+        Cost { messages: copies + 1, payloads: copies, hops: copies + 1, payload_hops: copies }
+    }
+
+    fn begin(
+        &self,
+        id: OperationId,
+        operation: &Operation,
+        _: &Copies,
+        stamper: MemberId,
+    ) -> Vec<(MemberId, Body)> {
+        to_stamper(Pattern::Chain, id, operation, stamper)
+    }
+
+    fn stamped(&self, client: ClientId) -> Stamped {
+        let own = Acknowledge::Chain(client);
+        Stamped { own, to_others: None, version_alone: false, waits: false }
+    }
+}

@@ -1,0 +1,116 @@
+//! Reads: at the stamper all that was acknowledged before, at any copy what is stable there.
+//!
+//! A read at the stamper waits until everything is stable that was stamped before it came and may touch its keys: what the stamper has accepted
+//! may have been acknowledged to its client by the others, without the stamper knowing. It is answered under the lease alone: without one,
+//! another member may already stamp in its place (a stamper that was paused does not know).
+
+use crate::effect::Effect;
+use crate::message::{Body, Found, Freshness, Limit, Party, Query, Refusal};
+use crate::region::Region;
+use mainstay_types::id::ClientId;
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use std::ops::Bound;
+
+/// A read that waits until `barrier` is stable.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitingRead {
+    client: ClientId,
+    request: u64,
+    query: Query,
+    barrier: u64,
+}
+
+impl Region {
+    #[expect(clippy::too_many_arguments, reason = "a read's parts")]
+    pub(crate) fn read(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        shard: u16,
+        request: u64,
+        query: Query,
+        freshness: Freshness,
+        out: &mut Vec<Effect>,
+    ) {
+        let party = Party::Client(client);
+        let refuse = |refusal| Body::Answer { request, found: Err(refusal) };
+        if freshness == Freshness::Any {
+            let copy = self.shard(shard);
+            let age = if self.stamps(shard) { 0 } else { now.since(copy.heard).as_nanos() };
+            let age_ns = u64::try_from(age).unwrap_or(u64::MAX);
+            let found = Ok(self.find(shard, &query, age_ns));
+            return self.send(shard, party, Body::Answer { request, found }, out);
+        }
+        if !self.stamps(shard) {
+            return self.send(shard, party, refuse(Refusal::NotStamper), out);
+        }
+        if self.stamping(shard).waiting() >= self.config.limits.waiting_max {
+            return self.send(shard, party, refuse(Refusal::Busy(Limit::Waiting)), out);
+        }
+        let (copy, stamping) = (self.shard(shard), self.stamping(shard));
+        let unknown = !stamping.grants.is_empty() || !copy.hold_back.is_empty();
+        let barrier = match &query {
+            _ if unknown => stamping.stamped,
+            Query::Get { key } => copy.touched(key),
+            Query::Scan { .. } => copy.log.end(),
+        };
+        self.stamping_mut(shard).reads.push(WaitingRead { client, request, query, barrier });
+        self.answer_reads(now, shard, out);
+    }
+
+    /// Answers the reads that need not wait any more.
+    pub(crate) fn answer_reads(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+        let reads = std::mem::take(&mut self.stamping_mut(shard).reads);
+        let stable = self.shard(shard).stable;
+        let leased = now < self.lease_until || !self.config.rules.keep(Rule::ReadUnderLease);
+        let mut waiting = Vec::new();
+        for read in reads {
+            let request = read.request;
+            let found = if !leased {
+                Err(Refusal::NoLease)
+            } else if read.barrier <= stable {
+                Ok(self.find(shard, &read.query, 0))
+            } else if !self.config.rules.keep(Rule::ReadStable) {
+                Ok(self.find_dirty(shard, &read.query))
+            } else {
+                waiting.push(read);
+                continue;
+            };
+            self.send(shard, Party::Client(read.client), Body::Answer { request, found }, out);
+        }
+        self.stamping_mut(shard).reads = waiting;
+    }
+
+    fn find(&self, shard: u16, query: &Query, age_ns: u64) -> Found {
+        let state = &self.shard(shard).state;
+        let limit = self.config.limits.scan_entries_max;
+        let mut entries: Vec<_> = match query {
+            Query::Get { key } => state.map.get_key_value(key.as_slice()).into_iter().collect(),
+            Query::Scan { prefix, after } => {
+                let from = match after {
+                    Some(after) if after >= prefix => Bound::Excluded(after.as_slice()),
+                    _ => Bound::Included(prefix.as_slice()),
+                };
+                let behind = state.map.range::<[u8], _>((from, Bound::Unbounded));
+                behind.take_while(|(key, _)| key.starts_with(prefix)).take(limit + 1).collect()
+            }
+        };
+        let more = entries.len() > limit;
+        entries.truncate(limit);
+        let entries = entries.into_iter().map(|(key, stored)| (key.clone(), stored.clone())).collect();
+        Found { entries, more, at: state.at, age_ns, digest: state.digest }
+    }
+
+    /// What a broken stamper would answer: what it has accepted, stable or not.
+    fn find_dirty(&self, shard: u16, query: &Query) -> Found {
+        let mut found = self.find(shard, query, 0);
+        if let Query::Get { key } = query {
+            let version = found.at;
+            let value = self.shard(shard).latest(key).map(<[u8]>::to_vec);
+            let stored = value.map(|value| (key.clone(), crate::state::Stored { value, version }));
+            found.entries = stored.into_iter().collect();
+        }
+        found
+    }
+}

@@ -1,0 +1,121 @@
+//! What a region keeps in the journal, and how a copy is found again from it.
+
+use crate::limits::Config;
+use crate::log::Entry;
+use crate::message::ImagePart;
+use crate::region::Region;
+use mainstay_types::view::ViewId;
+use serde::{Deserialize, Serialize};
+
+/// One record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Record {
+    /// An entry was accepted, behind all earlier ones of its shard.
+    Accepted {
+        /// The shard.
+        shard: u16,
+        /// Its counter.
+        counter: u64,
+        /// What it stands for.
+        entry: Entry,
+    },
+    /// How far the shard is.
+    Marks {
+        /// The shard.
+        shard: u16,
+        /// Up to here it is stable.
+        stable: u64,
+        /// Up to here every member has it.
+        everywhere: u64,
+    },
+    /// The cut with which a view begins was taken in.
+    Cut {
+        /// The view.
+        view: ViewId,
+        /// The cut.
+        cut: Vec<u8>,
+    },
+    /// A part of an image came.
+    Image {
+        /// The shard.
+        shard: u16,
+        /// The part.
+        part: ImagePart,
+    },
+    /// The image is whole, and is what this view begins with.
+    Filled {
+        /// The view.
+        view: ViewId,
+    },
+    /// An operation without version was done.
+    Unversioned {
+        /// The shard.
+        shard: u16,
+        /// What.
+        entry: Entry,
+    },
+}
+
+/// A record cannot be read or does not fit behind those before it: the journal is not this region's, or damaged. The store takes part in
+/// no view change as it is; it joins as a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecoverError {
+    /// These are no record.
+    #[error("record {number} is no record of a region")]
+    Malformed {
+        /// Which, from 1.
+        number: usize,
+    },
+    /// It names a shard or a version that cannot be.
+    #[error("record {number} does not follow from those before it")]
+    OutOfPlace {
+        /// Which, from 1.
+        number: usize,
+    },
+}
+
+impl Record {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a record can be written to memory")
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((record, [])) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+impl Region {
+    /// The copy that an earlier life of this store was. It serves nothing and accepts nothing before a view begins with it: a life that ended is
+    /// over for its view, and what this one may say of that view is a report.
+    ///
+    /// # Errors
+    /// [`RecoverError`].
+    pub fn recover<'a>(
+        config: Config,
+        records: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Self, RecoverError> {
+        let mut region = Self::new(config);
+        for (place, bytes) in records.into_iter().enumerate() {
+            let number = place + 1;
+            let record = Record::decode(bytes).ok_or(RecoverError::Malformed { number })?;
+            region.redo(record).ok_or(RecoverError::OutOfPlace { number })?;
+        }
+        Ok(region)
+    }
+
+    fn redo(&mut self, record: Record) -> Option<()> {
+        match record {
+            Record::Accepted { shard, counter, entry } => self.redo_accepted(shard, counter, entry),
+            Record::Marks { shard, stable, everywhere } => self.redo_marks(shard, stable, everywhere),
+            Record::Cut { view, cut } => self.redo_cut(view, &cut),
+            Record::Image { shard, part } => self.redo_image(shard, part),
+            Record::Filled { view } => self.redo_filled(view),
+            Record::Unversioned { shard, entry } => self.redo_unversioned(shard, entry),
+        }
+    }
+}

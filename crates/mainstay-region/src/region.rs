@@ -1,0 +1,558 @@
+//! The machine: one copy of a region, all its shards. Routes events; what is done about them stands in the files beside.
+
+use crate::copies::Copies;
+use crate::effect::{Effect, Event, RecordNumber};
+use crate::image::{Filling, Learning};
+use crate::limits::Config;
+use crate::log::Entry;
+use crate::message::{Acknowledge, Acknowledged, Body, Limit, Message, Party, Refusal};
+use crate::operation::Operation;
+use crate::patterns::Pattern;
+use crate::record::Record;
+use crate::shard::{EarlyVersion, Offered, Shard};
+use crate::stamping::{Route, Stamping};
+use crate::state::{Applied, State};
+use mainstay_types::id::ClientId;
+use mainstay_types::machine::Machine;
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, ViewId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What this copy may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// It is no full copy: it has nothing, or is being filled.
+    Learning,
+    /// It is a full copy of its view, and takes nothing in: the view ends, has not begun, or belongs to an earlier life of this store.
+    Wedged,
+    /// It serves.
+    Serving,
+}
+
+/// One copy of a region.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub(crate) config: Config,
+    pub(crate) me: Option<MemberId>,
+    pub(crate) copies: Copies,
+    pub(crate) phase: Phase,
+    /// The view whose cut the state has, or that it was accepted in.
+    pub(crate) standing: ViewId,
+    pub(crate) lease_until: Time,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) stampings: Vec<Stamping>,
+    /// Records appended.
+    pub(crate) record: RecordNumber,
+    /// Positions that are not safe yet: record, shard, counter.
+    undurable: VecDeque<(RecordNumber, u16, u64)>,
+    pub(crate) fillings: BTreeMap<MemberId, Filling>,
+    pub(crate) learning: Option<Learning>,
+    /// The view to begin once this copy has its cut.
+    pub(crate) awaited: Option<crate::change::Awaited>,
+    subscribers: BTreeSet<(u16, ClientId)>,
+}
+
+impl Region {
+    /// A copy of a region that never was: it can found one, or be filled.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let shards = usize::from(config.shards);
+        Self {
+            config,
+            me: None,
+            copies: Copies::default(),
+            phase: Phase::Wedged,
+            standing: ViewId::NONE,
+            lease_until: Time::EPOCH,
+            shards: vec![Shard::default(); shards],
+            stampings: vec![Stamping::default(); shards],
+            record: RecordNumber::default(),
+            undurable: VecDeque::new(),
+            fillings: BTreeMap::new(),
+            learning: None,
+            awaited: None,
+            subscribers: BTreeSet::new(),
+        }
+    }
+
+    /// What it may do.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The view that its state belongs to.
+    #[must_use]
+    pub fn standing(&self) -> ViewId {
+        self.standing
+    }
+
+    /// The stable state of a shard.
+    #[must_use]
+    pub fn state(&self, shard: u16) -> &State {
+        &self.shard(shard).state
+    }
+
+    /// What a shard has accepted in this view and not dropped yet, with its counters.
+    pub fn log(&self, shard: u16) -> impl Iterator<Item = (u64, &Entry)> {
+        self.shard(shard).log.iter().map(|(counter, accepted)| (counter, &accepted.entry))
+    }
+
+    /// Sizes of everything that grows, each beside its limit, for whoever watches them.
+    #[must_use]
+    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 7] {
+        let (copy, limits) = (self.shard(shard), self.config.limits);
+        let stamping = self.stamping(shard);
+        let log = usize::try_from(limits.log_entries_max).unwrap_or(usize::MAX);
+        let ahead = limits.hold_back_entries_max + limits.grants_max;
+        [
+            ("log_entries_max", copy.log.iter().count(), log),
+            ("hold_back_entries_max", copy.hold_back.len(), ahead),
+            ("held_payloads_max", copy.held.len(), limits.held_payloads_max),
+            ("early_versions_max", copy.early.len(), limits.early_versions_max),
+            ("grants_max", stamping.grants.len(), limits.grants_max),
+            ("waiting_max", stamping.waiting(), limits.waiting_max),
+            ("duplicate_threads_max", copy.state.duplicates.threads(), limits.duplicate_threads_max),
+        ]
+    }
+
+    pub(crate) fn shard(&self, shard: u16) -> &Shard {
+        &self.shards[usize::from(shard)]
+    }
+
+    pub(crate) fn shard_mut(&mut self, shard: u16) -> &mut Shard {
+        &mut self.shards[usize::from(shard)]
+    }
+
+    pub(crate) fn stamping(&self, shard: u16) -> &Stamping {
+        &self.stampings[usize::from(shard)]
+    }
+
+    pub(crate) fn stamping_mut(&mut self, shard: u16) -> &mut Stamping {
+        &mut self.stampings[usize::from(shard)]
+    }
+
+    pub(crate) fn others(&self) -> impl Iterator<Item = MemberId> + '_ {
+        self.copies.ids().filter(|&id| Some(id) != self.me)
+    }
+
+    pub(crate) fn stamps(&self, shard: u16) -> bool {
+        self.me.is_some() && self.copies.stamper(shard) == self.me
+    }
+
+    /// Sends at once.
+    pub(crate) fn send(&self, shard: u16, to: Party, body: Body, out: &mut Vec<Effect>) {
+        let message = Message { view: self.copies.view, shard, body };
+        out.push(Effect::Send { to, message, after: RecordNumber::default() });
+    }
+
+    /// Sends when everything accepted until now is safe.
+    pub(crate) fn send_safe(&self, shard: u16, to: Party, body: Body, out: &mut Vec<Effect>) {
+        let message = Message { view: self.copies.view, shard, body };
+        let held = self.config.rules.keep(Rule::AcceptedSafe);
+        let after = if held { self.record } else { RecordNumber::default() };
+        out.push(Effect::Send { to, message, after });
+    }
+
+    pub(crate) fn append(&mut self, record: &Record, out: &mut Vec<Effect>) {
+        self.record.0 += 1;
+        out.push(Effect::Append { record: self.record, bytes: record.encode() });
+    }
+
+    pub(crate) fn append_marks(&mut self, shard: u16, out: &mut Vec<Effect>) {
+        let (stable, everywhere) = (self.shard(shard).stable, self.shard(shard).everywhere);
+        self.append(&Record::Marks { shard, stable, everywhere }, out);
+    }
+
+    pub(crate) fn send_entry(
+        &self,
+        shard: u16,
+        to: MemberId,
+        counter: u64,
+        entry: Entry,
+        acknowledge: Acknowledge,
+        out: &mut Vec<Effect>,
+    ) {
+        let Shard { stable, everywhere, .. } = *self.shard(shard);
+        let body = Body::Entry { counter, entry, acknowledge, stable, everywhere };
+        self.send(shard, Party::Member(to), body, out);
+    }
+
+    fn received(&mut self, now: Time, from: Party, message: Message, out: &mut Vec<Effect>) {
+        let Message { view, shard, body } = message;
+        if shard >= self.config.shards {
+            if let (Party::Client(_), Some(id)) = (from, operation_of(&body)) {
+                self.send(0, from, Body::Refused { id, refusal: Refusal::NoShard }, out);
+            }
+            return;
+        }
+        if let (
+            Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. },
+            Party::Member(member),
+        ) = (&body, from)
+        {
+            return self.received_image(now, member, shard, body, out);
+        }
+        let serving = self.phase == Phase::Serving
+            || (self.phase == Phase::Wedged
+                && self.me.is_some()
+                && !self.config.rules.keep(Rule::WedgedTakesNothing));
+        let fenced = view != self.copies.view && self.config.rules.keep(Rule::OlderViewRefused);
+        if !serving || fenced {
+            return self.refuse_other_view(from, shard, &body, out);
+        }
+        match from {
+            Party::Client(client) => self.received_from_client(now, client, shard, body, out),
+            Party::Member(member)
+                if self.copies.has(member) || !self.config.rules.keep(Rule::OlderViewRefused) =>
+            {
+                self.received_from_member(now, member, shard, body, out);
+            }
+            Party::Member(_) => {}
+        }
+    }
+
+    fn refuse_other_view(&self, from: Party, shard: u16, body: &Body, out: &mut Vec<Effect>) {
+        let refusal = Refusal::OtherView(self.copies.view);
+        let answer = match (from, body, operation_of(body)) {
+            (Party::Client(_), Body::Read { request, .. }, _) => {
+                Body::Answer { request: *request, found: Err(refusal) }
+            }
+            (Party::Client(_), Body::Subscribe { .. }, _) => Body::NotSubscribed(refusal),
+            (Party::Client(_), _, Some(id)) => Body::Refused { id, refusal },
+            _ => return,
+        };
+        self.send(shard, from, answer, out);
+    }
+
+    fn received_from_client(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        shard: u16,
+        body: Body,
+        out: &mut Vec<Effect>,
+    ) {
+        let (from, limits) = (Party::Client(client), self.config.limits);
+        if let Some((id, operation)) = payload_of(&body)
+            && let Err(too_long) = operation.check(&limits)
+        {
+            let refusal = Refusal::TooLong(too_long);
+            return self.send(shard, from, Body::Refused { id, refusal }, out);
+        }
+        if let Some(id) = operation_of(&body)
+            && matches!(body, Body::Unversioned { .. }) != self.config.unversioned
+        {
+            return self.send(shard, from, Body::Refused { id, refusal: Refusal::OtherPattern }, out);
+        }
+        let stamps = self.stamps(shard);
+        match body {
+            Body::Operate { id, retry, pattern, operation } if stamps => {
+                let pattern = if pattern.row().through_operate() { pattern } else { Pattern::OneHop };
+                self.stamp(now, shard, Route::Direct(client), (id, retry, operation), pattern, out);
+            }
+            Body::Operate { id, retry, operation, .. } => {
+                let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
+                self.send(shard, Party::Member(stamper), Body::Forwarded { id, retry, operation }, out);
+            }
+            Body::VersionRequest { id } if stamps => self.grant(now, shard, client, id, out),
+            Body::Inspect { id } if stamps => self.inspect(shard, client, id, out),
+            Body::VersionRequest { id } | Body::Inspect { id } => {
+                self.send(shard, from, Body::Refused { id, refusal: Refusal::NotStamper }, out);
+            }
+            Body::Tagged { id, operation } if stamps => {
+                let route = Route::Direct(client);
+                self.stamp(now, shard, route, (id, false, operation), Pattern::Tagged, out);
+            }
+            Body::Tagged { id, operation } => self.hold_payload(now, client, shard, id, operation, out),
+            Body::Payload { id, counter, operation } => {
+                self.received_payload(now, client, shard, (id, counter, operation), out);
+            }
+            Body::Unversioned { id, operation } => self.unversioned(client, shard, id, operation, out),
+            Body::Read { request, query, freshness } => {
+                self.read(now, client, shard, request, query, freshness, out);
+            }
+            Body::Subscribe { from } => self.subscribe(client, shard, from, out),
+            _ => {}
+        }
+    }
+
+    fn received_from_member(
+        &mut self,
+        now: Time,
+        member: MemberId,
+        shard: u16,
+        body: Body,
+        out: &mut Vec<Effect>,
+    ) {
+        let stamps = self.stamps(shard);
+        let fenced = self.config.rules.keep(Rule::OlderViewRefused);
+        let of_stamper = self.copies.stamper(shard) == Some(member) || !fenced;
+        match body {
+            Body::Forwarded { id, retry, operation } if stamps => {
+                let route = Route::Through(member, id.client);
+                self.stamp(now, shard, route, (id, retry, operation), Pattern::OneHop, out);
+            }
+            Body::Relay(body) if of_stamper => {
+                if let Some(id) = operation_of(&body) {
+                    self.send(shard, Party::Client(id.client), *body, out);
+                }
+            }
+            Body::Entry { counter, entry, acknowledge, stable, everywhere } => {
+                let chained = matches!(acknowledge, Acknowledge::Chain(_))
+                    && self.me.is_some_and(|me| self.copies.next_in_chain(shard, member) == Some(me));
+                if of_stamper || chained {
+                    self.received_entry(now, shard, (counter, entry, acknowledge), out);
+                    self.learn_marks(shard, stable, everywhere, out);
+                }
+            }
+            Body::Stamp { counter, id, possible_duplicate } if of_stamper => {
+                self.received_stamp(now, shard, counter, EarlyVersion { id, possible_duplicate }, out);
+            }
+            Body::Marks { stable, everywhere } if of_stamper => {
+                self.shard_mut(shard).heard = now;
+                self.learn_marks(shard, stable, everywhere, out);
+            }
+            Body::Position { counter } if stamps => self.positioned(now, shard, member, counter, out),
+            Body::Inquire { counter } if of_stamper => self.inquired(member, shard, counter, out),
+            Body::Lacks { counter } if stamps => self.lacks(now, shard, member, counter, out),
+            Body::Has { counter, entry } if stamps => self.has(now, shard, counter, entry, out),
+            _ => {}
+        }
+    }
+
+    /// Takes an entry, keeps what is accepted by it, and tells whom it concerns.
+    pub(crate) fn take_entry(
+        &mut self,
+        now: Time,
+        shard: u16,
+        counter: u64,
+        entry: Entry,
+        tell: Acknowledge,
+        out: &mut Vec<Effect>,
+    ) -> Offered {
+        let mut limits = self.config.limits;
+        if self.stamps(shard) {
+            // What the stamper itself holds back is limited when it stamps and grants.
+            limits.hold_back_entries_max = usize::MAX;
+        }
+        let mut accepted = Vec::new();
+        let offered = self.shard_mut(shard).offer(counter, entry, tell, &limits, &mut accepted);
+        for (counter, tell) in accepted {
+            let entry = self.shard(shard).log.get(counter).expect("it was accepted").entry.clone();
+            if let Some(id) = entry.id() {
+                self.caught_up(shard, id);
+            }
+            self.append(&Record::Accepted { shard, counter, entry }, out);
+            self.undurable.push_back((self.record, shard, counter));
+            self.tell(now, shard, counter, tell, out);
+        }
+        offered
+    }
+
+    pub(crate) fn tell(
+        &mut self,
+        _now: Time,
+        shard: u16,
+        counter: u64,
+        tell: Acknowledge,
+        out: &mut Vec<Effect>,
+    ) {
+        let me = self.me.expect("a member accepts");
+        match tell {
+            Acknowledge::Nobody => {}
+            Acknowledge::Stamper if self.stamps(shard) => {}
+            Acknowledge::Stamper => {
+                self.shard_mut(shard).told = counter;
+                let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
+                self.send_safe(shard, Party::Member(stamper), Body::Position { counter }, out);
+            }
+            Acknowledge::Client(client) => self.acknowledge(shard, counter, client, false, out),
+            Acknowledge::Chain(client) => match self.copies.next_in_chain(shard, me) {
+                None => self.acknowledge(shard, counter, client, true, out),
+                Some(next) => {
+                    let Some(accepted) = self.shard(shard).log.get(counter) else { return };
+                    let entry = accepted.entry.clone();
+                    let Shard { stable, everywhere, .. } = *self.shard(shard);
+                    let body = Body::Entry { counter, entry, acknowledge: tell, stable, everywhere };
+                    self.send_safe(shard, Party::Member(next), body, out);
+                }
+            },
+        }
+    }
+
+    pub(crate) fn acknowledge(
+        &self,
+        shard: u16,
+        counter: u64,
+        client: ClientId,
+        stable: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(accepted) = self.shard(shard).log.get(counter) else { return };
+        let Some(id) = accepted.entry.id() else { return };
+        let version = Version { view: self.copies.view, counter };
+        let done = Acknowledged { stable, ..Body::acknowledged(id, version, accepted.outcome) };
+        self.send_safe(shard, Party::Client(client), Body::Acknowledged(done), out);
+    }
+
+    fn received_entry(
+        &mut self,
+        now: Time,
+        shard: u16,
+        (counter, entry, acknowledge): (u64, Entry, Acknowledge),
+        out: &mut Vec<Effect>,
+    ) {
+        if self.take_entry(now, shard, counter, entry, acknowledge, out) == Offered::Known {
+            match acknowledge {
+                Acknowledge::Stamper => {
+                    let counter = self.shard(shard).log.end();
+                    self.tell(now, shard, counter, acknowledge, out);
+                }
+                _ => self.tell(now, shard, counter, acknowledge, out),
+            }
+        }
+    }
+
+    /// How far the shard is, as the stamper knows or says.
+    pub(crate) fn learn_marks(&mut self, shard: u16, stable: u64, everywhere: u64, out: &mut Vec<Effect>) {
+        let (view, limits) = (self.copies.view, self.config.limits);
+        let mut applied = Vec::new();
+        let copy = self.shard_mut(shard);
+        copy.apply_to(view, stable, &limits, &mut applied);
+        copy.trim(everywhere);
+        self.publish(shard, &applied, out);
+    }
+
+    /// Tells subscribers and members that are being filled what became stable.
+    pub(crate) fn publish(&mut self, shard: u16, applied: &[Applied], out: &mut Vec<Effect>) {
+        for applied in applied {
+            let subscribers: Vec<ClientId> =
+                self.subscribers.iter().filter(|(of, _)| *of == shard).map(|&(_, client)| client).collect();
+            for client in subscribers {
+                self.send(shard, Party::Client(client), Body::Changed(applied.clone()), out);
+            }
+            self.fill_change(shard, applied, out);
+        }
+    }
+
+    fn subscribe(&mut self, client: ClientId, shard: u16, from: Version, out: &mut Vec<Effect>) {
+        let party = Party::Client(client);
+        let state = &self.shard(shard).state;
+        let behind: Vec<Applied> =
+            state.history.iter().filter(|applied| applied.version > from).cloned().collect();
+        let oldest = state.oldest_known();
+        let refusal = if from < oldest {
+            Some(Refusal::TooOld(oldest))
+        } else if self.subscribers.len() >= self.config.limits.subscribers_max {
+            Some(Refusal::Busy(Limit::Subscribers))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.send(shard, party, Body::NotSubscribed(refusal), out);
+        }
+        self.subscribers.insert((shard, client));
+        for applied in behind {
+            self.send(shard, party, Body::Changed(applied), out);
+        }
+    }
+
+    /// The client's connection is gone, and what it subscribed to with it.
+    pub fn disconnected(&mut self, client: ClientId) {
+        self.subscribers.retain(|&(_, subscriber)| subscriber != client);
+    }
+
+    fn appended(&mut self, now: Time, record: RecordNumber, out: &mut Vec<Effect>) {
+        while let Some(&(number, shard, counter)) = self.undurable.front() {
+            if number > record {
+                break;
+            }
+            self.undurable.pop_front();
+            let copy = self.shard_mut(shard);
+            copy.durable = copy.durable.max(counter);
+            if let Some(me) = self.me
+                && self.phase == Phase::Serving
+                && self.stamps(shard)
+            {
+                self.positioned(now, shard, me, counter, out);
+            }
+        }
+    }
+
+    /// What was accepted in the view before is settled with it.
+    pub(crate) fn forget_undurable(&mut self) {
+        self.undurable.clear();
+    }
+
+    fn tick(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.tick_image(now, out);
+        if self.phase != Phase::Serving {
+            return;
+        }
+        for shard in 0..self.config.shards {
+            if self.stamps(shard) {
+                self.tick_stamper(now, shard, out);
+                continue;
+            }
+            let held_max = self.config.times.held_max;
+            let copy = self.shard_mut(shard);
+            copy.held.retain(|_, held| now.since(held.since) < held_max);
+            if copy.durable > copy.told {
+                copy.told = copy.durable;
+                let body = Body::Position { counter: copy.told };
+                let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
+                self.send(shard, Party::Member(stamper), body, out);
+            }
+        }
+    }
+}
+
+impl Machine for Region {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, now: Time, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Received { from, message } => self.received(now, from, message, out),
+            Event::Appended(record) => self.appended(now, record, out),
+            Event::Tick => self.tick(now, out),
+            Event::Lease { until } => self.lease_until = self.lease_until.max(until),
+            Event::Wedge { view } => self.wedge(view, out),
+            Event::Settle { reports } => Self::settle(&reports, out),
+            Event::Fetch { me, view, cut, sources } => self.fetch(now, me, &view, cut, sources, out),
+            Event::Installed { view } => self.installed(now, view, out),
+            Event::Learn { me, from } => self.learn(now, me, vec![from], out),
+        }
+    }
+}
+
+/// The operation that a message is about.
+fn operation_of(body: &Body) -> Option<OperationId> {
+    match body {
+        Body::Operate { id, .. }
+        | Body::VersionRequest { id }
+        | Body::Granted { id, .. }
+        | Body::Payload { id, .. }
+        | Body::Tagged { id, .. }
+        | Body::Unversioned { id, .. }
+        | Body::Refused { id, .. }
+        | Body::Inspect { id }
+        | Body::NotSeen { id } => Some(*id),
+        Body::Acknowledged(done) => Some(done.id),
+        _ => None,
+    }
+}
+
+/// The operation that a client sent.
+fn payload_of(body: &Body) -> Option<(OperationId, &Operation)> {
+    match body {
+        Body::Operate { id, operation, .. }
+        | Body::Payload { id, operation, .. }
+        | Body::Tagged { id, operation }
+        | Body::Unversioned { id, operation } => Some((*id, operation)),
+        _ => None,
+    }
+}

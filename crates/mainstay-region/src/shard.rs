@@ -1,0 +1,187 @@
+//! One shard at one copy: what it accepted, what of it is stable, and what has come too early to be accepted.
+//!
+//! ```text
+//!   versions of this view   1 ──────────── everywhere ──────── stable ──────── end ─ ─ gap ─ ─ held back
+//!                           dropped        │ in the log, in the state │ in the log │
+//! ```
+
+use crate::limits::Limits;
+use crate::log::{Accepted, Entry, Log};
+use crate::message::Acknowledge;
+use crate::operation::{Operation, Outcome};
+use crate::state::{Applied, State, latest};
+use mainstay_types::id::ClientId;
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::time::Time;
+use mainstay_types::view::ViewId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A payload whose version has not come.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldPayload {
+    pub(crate) operation: Operation,
+    pub(crate) since: Time,
+}
+
+/// A version whose payload has not come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EarlyVersion {
+    pub(crate) id: OperationId,
+    pub(crate) possible_duplicate: bool,
+}
+
+/// What became of an entry that was offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Offered {
+    /// It, and perhaps some that were held back, are in the log now.
+    Accepted,
+    /// It was there.
+    Known,
+    /// It waits for earlier ones.
+    HeldBack,
+    /// There is no room; the stamper will send it again.
+    Dropped,
+}
+
+/// The shard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shard {
+    pub(crate) state: State,
+    pub(crate) log: Log,
+    /// Up to here no failure that is planned for can lose it; the state stands here.
+    pub(crate) stable: u64,
+    /// Up to here every member has it.
+    pub(crate) everywhere: u64,
+    /// Up to here it is safe in the journal.
+    pub(crate) durable: u64,
+    /// The position that the stamper was told last.
+    pub(crate) told: u64,
+    /// When the stamper was heard last.
+    pub(crate) heard: Time,
+    /// The last version above `stable` that changed a key.
+    touched: BTreeMap<Vec<u8>, u64>,
+    pub(crate) hold_back: BTreeMap<u64, (Entry, Acknowledge)>,
+    pub(crate) held: BTreeMap<OperationId, HeldPayload>,
+    pub(crate) early: BTreeMap<u64, EarlyVersion>,
+    /// Versions that are not accepted from a client any more, since the stamper was told that they are not here.
+    pub(crate) fenced: BTreeSet<u64>,
+}
+
+impl Shard {
+    /// Takes an entry. What is accepted by it is appended to `accepted`, in order, with whom to tell.
+    pub(crate) fn offer(
+        &mut self,
+        counter: u64,
+        entry: Entry,
+        tell: Acknowledge,
+        limits: &Limits,
+        accepted: &mut Vec<(u64, Acknowledge)>,
+    ) -> Offered {
+        if counter <= self.log.end() {
+            return Offered::Known;
+        }
+        if counter > self.log.end() + 1 {
+            if self.hold_back.len() >= limits.hold_back_entries_max && !self.hold_back.contains_key(&counter)
+            {
+                return Offered::Dropped;
+            }
+            let held = self.hold_back.entry(counter).or_insert((entry, tell));
+            // Whoever waits for an acknowledgement gets one, however the entry came first.
+            if matches!(held.1, Acknowledge::Nobody | Acknowledge::Stamper) {
+                held.1 = tell;
+            }
+            return Offered::HeldBack;
+        }
+        self.accept(counter, entry, tell, accepted);
+        while let Some((entry, tell)) = self.hold_back.remove(&(self.log.end() + 1)) {
+            self.accept(self.log.end() + 1, entry, tell, accepted);
+        }
+        Offered::Accepted
+    }
+
+    fn accept(
+        &mut self,
+        counter: u64,
+        entry: Entry,
+        tell: Acknowledge,
+        accepted: &mut Vec<(u64, Acknowledge)>,
+    ) {
+        let (outcome, change) = match &entry {
+            Entry::Void => (Outcome::Differs, None),
+            Entry::Operation { operation, .. } => operation.evaluate(self.latest(operation.key())),
+        };
+        if let (Entry::Operation { operation, .. }, Some(_)) = (&entry, &change) {
+            self.touched.insert(operation.key().to_vec(), counter);
+        }
+        let mut tell = tell;
+        if let Some(early) = self.early.remove(&counter) {
+            // Its payload came another way than from the client, who counts this copy's acknowledgement all the same.
+            tell = Acknowledge::Client(early.id.client);
+        }
+        if let Some(id) = entry.id() {
+            self.held.remove(&id);
+        }
+        self.fenced.remove(&counter);
+        let pushed = self.log.push(Accepted { entry, outcome, change });
+        assert_eq!(pushed, counter, "a log has no gaps");
+        accepted.push((counter, tell));
+    }
+
+    /// What a key is behind everything accepted.
+    pub(crate) fn latest(&self, key: &[u8]) -> Option<&[u8]> {
+        let pending = self.touched.get(key).and_then(|&counter| self.log.get(counter));
+        latest(&self.state, pending.map(|accepted| &accepted.change), key)
+    }
+
+    /// The last version above the stable ones that changes a key, or 0.
+    pub(crate) fn touched(&self, key: &[u8]) -> u64 {
+        self.touched.get(key).copied().unwrap_or(0)
+    }
+
+    /// Takes into the state what is stable now; what that is goes to `applied`.
+    pub(crate) fn apply_to(
+        &mut self,
+        view: ViewId,
+        stable: u64,
+        limits: &Limits,
+        applied: &mut Vec<Applied>,
+    ) {
+        while self.stable < stable.min(self.log.end()) {
+            self.stable += 1;
+            let accepted = self.log.get(self.stable).expect("what is not stable is in the log");
+            let next = Applied::of(Version { view, counter: self.stable }, accepted);
+            self.state.apply(&next, limits);
+            self.state.duplicates.trim(limits.duplicate_threads_max);
+            if self.touched.get(&next.key) == Some(&self.stable) {
+                self.touched.remove(&next.key);
+            }
+            applied.push(next);
+        }
+    }
+
+    /// Drops what every member has.
+    pub(crate) fn trim(&mut self, everywhere: u64) {
+        self.everywhere = self.everywhere.max(everywhere.min(self.stable));
+        self.log.trim(self.everywhere);
+    }
+
+    /// Begins a view: all of the one before is in the state.
+    pub(crate) fn begin(&mut self, view: ViewId) {
+        let mut state = std::mem::take(&mut self.state);
+        state.at = Version { view, counter: 0 };
+        *self = Self { state, ..Self::default() };
+    }
+
+    /// Payloads held for one client.
+    pub(crate) fn held_of(&self, client: ClientId) -> usize {
+        self.held.keys().filter(|id| id.client == client).count()
+    }
+
+    /// Takes back what was accepted above `counter` and is not stable.
+    pub(crate) fn truncate(&mut self, counter: u64) {
+        assert!(self.stable <= counter, "what is stable is in every cut");
+        self.log.truncate(counter);
+        let log = &self.log;
+        self.touched.retain(|_, touched| *touched <= log.end());
+    }
+}

@@ -1,0 +1,486 @@
+//! What the stamper of a shard does besides being a copy: gives versions, learns what is stable, answers for it, sends again what was lost, and
+//! settles what was granted and never used.
+
+use crate::duplicates::{Known, Seen};
+use crate::effect::Effect;
+use crate::limits::Acknowledgement;
+use crate::log::Entry;
+use crate::message::{Acknowledge, Acknowledged, Body, Limit, Party, Refusal};
+use crate::patterns::Pattern;
+use crate::reads::WaitingRead;
+use crate::region::Region;
+use mainstay_types::id::ClientId;
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use mainstay_types::view::MemberId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How an answer reaches a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Route {
+    Direct(ClientId),
+    Through(MemberId, ClientId),
+}
+
+impl Route {
+    pub(crate) fn client(self) -> ClientId {
+        match self {
+            Self::Direct(client) | Self::Through(_, client) => client,
+        }
+    }
+
+    pub(crate) fn carry(self, body: Body) -> (Party, Body) {
+        match self {
+            Self::Direct(client) => (Party::Client(client), body),
+            Self::Through(member, _) => (Party::Member(member), Body::Relay(Box::new(body))),
+        }
+    }
+}
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) counter: u64,
+    since: Time,
+}
+
+/// A version that was granted and not used yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    id: OperationId,
+    deadline: Time,
+    /// Members that have no payload for it and will take none from the client; `None`: nobody was asked yet.
+    lacking: Option<BTreeSet<MemberId>>,
+}
+
+/// What the stamper of one shard keeps, in one view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stamping {
+    /// The last version given.
+    pub(crate) stamped: u64,
+    pub(crate) positions: BTreeMap<MemberId, Progress>,
+    pub(crate) grants: BTreeMap<u64, Grant>,
+    /// Stamped and not accepted yet, by operation: they wait for an earlier grant.
+    ahead: BTreeMap<OperationId, u64>,
+    waiting: BTreeMap<u64, Vec<(Route, bool)>>,
+    pub(crate) reads: Vec<WaitingRead>,
+    /// The marks that were sent last.
+    marked: (u64, u64),
+}
+
+impl Stamping {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.values().map(Vec::len).sum::<usize>() + self.reads.len()
+    }
+}
+
+/// Whether an operation may be given a version.
+enum Admitted {
+    Fresh,
+    /// It has one.
+    At(u64),
+    Granted(u64),
+    Seen(Seen),
+    No(Refusal),
+}
+
+impl Region {
+    fn admit(&self, shard: u16, id: OperationId) -> Admitted {
+        let (copy, stamping) = (self.shard(shard), self.stamping(shard));
+        if !self.config.rules.keep(Rule::RetryFromTable) {
+            return Admitted::Fresh;
+        }
+        // What is stable is in the table, also while the log still has it.
+        match copy.state.duplicates.known(id) {
+            Known::Seen(seen) => return Admitted::Seen(seen),
+            Known::Obsolete => return Admitted::No(Refusal::Obsolete),
+            known => {
+                if let Some(counter) = copy.log.find(id).or_else(|| stamping.ahead.get(&id).copied()) {
+                    return Admitted::At(counter);
+                }
+                if let Some((&counter, _)) = stamping.grants.iter().find(|(_, grant)| grant.id == id) {
+                    return Admitted::Granted(counter);
+                }
+                if known == Known::Evicted {
+                    return Admitted::No(Refusal::Evicted);
+                }
+            }
+        }
+        if stamping.stamped - copy.everywhere >= self.config.limits.log_entries_max {
+            return Admitted::No(Refusal::Busy(Limit::LogEntries));
+        }
+        Admitted::Fresh
+    }
+
+    /// Gives an operation its version and sends it on as its pattern says; or does for a repetition what its first attempt lacks.
+    pub(crate) fn stamp(
+        &mut self,
+        now: Time,
+        shard: u16,
+        route: Route,
+        (id, retry, operation): (OperationId, bool, crate::operation::Operation),
+        pattern: Pattern,
+        out: &mut Vec<Effect>,
+    ) {
+        let entry = Entry::Operation { id, possible_duplicate: retry, operation };
+        match self.admit(shard, id) {
+            Admitted::No(refusal) => self.answer(shard, route, Body::Refused { id, refusal }, out),
+            Admitted::Seen(seen) => {
+                let again = Acknowledged { id, seen, duplicate: true, stable: true };
+                self.answer(shard, route, Body::Acknowledged(again), out);
+            }
+            Admitted::At(counter) => self.drive_again(shard, route, id, counter, out),
+            Admitted::Granted(counter) => {
+                // The payload has come another way than the pattern meant: it is one hop from here.
+                if !self.wait_for(shard, counter, route, id, false, out) {
+                    return;
+                }
+                self.spread(now, shard, counter, entry, out);
+            }
+            Admitted::Fresh => {
+                if pattern == Pattern::OneHop
+                    && self.stamping(shard).waiting() >= self.config.limits.waiting_max
+                {
+                    let refusal = Refusal::Busy(Limit::Waiting);
+                    return self.answer(shard, route, Body::Refused { id, refusal }, out);
+                }
+                if self.shard(shard).hold_back.len() >= self.config.limits.hold_back_entries_max {
+                    let refusal = Refusal::Busy(Limit::HoldBackEntries);
+                    return self.answer(shard, route, Body::Refused { id, refusal }, out);
+                }
+                let stamping = self.stamping_mut(shard);
+                stamping.stamped += 1;
+                let counter = stamping.stamped;
+                self.send_stamped(now, shard, counter, entry, route, pattern, out);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a pattern needs to know of an operation")]
+    fn send_stamped(
+        &mut self,
+        now: Time,
+        shard: u16,
+        counter: u64,
+        entry: Entry,
+        route: Route,
+        pattern: Pattern,
+        out: &mut Vec<Effect>,
+    ) {
+        let id = entry.id().expect("only operations are stamped");
+        let possible_duplicate = matches!(&entry, Entry::Operation { possible_duplicate: true, .. });
+        let sends = pattern.row().stamped(route.client());
+        if sends.waits {
+            self.stamping_mut(shard).waiting.entry(counter).or_default().push((route, false));
+        }
+        let others: Vec<MemberId> = self.others().collect();
+        match sends.to_others {
+            Some(acknowledge) => {
+                for member in others {
+                    self.send_entry(shard, member, counter, entry.clone(), acknowledge, out);
+                }
+            }
+            None if sends.version_alone => {
+                for member in others {
+                    let body = Body::Stamp { counter, id, possible_duplicate };
+                    self.send(shard, Party::Member(member), body, out);
+                }
+            }
+            None => {}
+        }
+        self.stamping_mut(shard).ahead.insert(id, counter);
+        self.take_entry(now, shard, counter, entry, sends.own, out);
+    }
+
+    /// Sends an entry to every member, by one hop.
+    fn spread(&mut self, now: Time, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
+        self.stamping_mut(shard).grants.remove(&counter);
+        if let Some(id) = entry.id() {
+            self.stamping_mut(shard).ahead.insert(id, counter);
+        }
+        for member in self.others().collect::<Vec<_>>() {
+            self.send_entry(shard, member, counter, entry.clone(), Acknowledge::Stamper, out);
+        }
+        self.take_entry(now, shard, counter, entry, Acknowledge::Stamper, out);
+    }
+
+    /// A version asked for without its payload.
+    pub(crate) fn grant(
+        &mut self,
+        now: Time,
+        shard: u16,
+        client: ClientId,
+        id: OperationId,
+        out: &mut Vec<Effect>,
+    ) {
+        let route = Route::Direct(client);
+        let counter = match self.admit(shard, id) {
+            Admitted::No(refusal) => return self.answer(shard, route, Body::Refused { id, refusal }, out),
+            Admitted::Seen(seen) => {
+                let again = Acknowledged { id, seen, duplicate: true, stable: true };
+                return self.answer(shard, route, Body::Acknowledged(again), out);
+            }
+            Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
+            Admitted::Granted(counter) => counter,
+            Admitted::Fresh if self.stamping(shard).grants.len() >= self.config.limits.grants_max => {
+                let refusal = Refusal::Busy(Limit::Grants);
+                return self.answer(shard, route, Body::Refused { id, refusal }, out);
+            }
+            Admitted::Fresh => {
+                let deadline = now.after(self.config.times.grant_max);
+                let stamping = self.stamping_mut(shard);
+                stamping.stamped += 1;
+                stamping.grants.insert(stamping.stamped, Grant { id, deadline, lacking: None });
+                stamping.stamped
+            }
+        };
+        self.answer(shard, route, Body::Granted { id, counter }, out);
+    }
+
+    /// A repetition of what is in the log and not stable: every member is sent it again, with its first version, and the client is answered when
+    /// it is stable. Stamping it anew would do it twice; answering it now could be undone.
+    fn drive_again(
+        &mut self,
+        shard: u16,
+        route: Route,
+        id: OperationId,
+        counter: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.wait_for(shard, counter, route, id, true, out) {
+            return;
+        }
+        let behind: Vec<MemberId> = {
+            let stamping = self.stamping(shard);
+            let position =
+                |member| stamping.positions.get(&member).map_or(0, |progress: &Progress| progress.counter);
+            self.others().filter(|&member| position(member) < counter).collect()
+        };
+        let Some(entry) = self.shard(shard).log.get(counter).map(|accepted| accepted.entry.clone()) else {
+            return;
+        };
+        for member in behind {
+            self.send_entry(shard, member, counter, entry.clone(), Acknowledge::Stamper, out);
+        }
+    }
+
+    /// Returns whether there was room.
+    fn wait_for(
+        &mut self,
+        shard: u16,
+        counter: u64,
+        route: Route,
+        id: OperationId,
+        duplicate: bool,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if self.stamping(shard).waiting() >= self.config.limits.waiting_max {
+            let refusal = Refusal::Busy(Limit::Waiting);
+            self.answer(shard, route, Body::Refused { id, refusal }, out);
+            return false;
+        }
+        let waiting = self.stamping_mut(shard).waiting.entry(counter).or_default();
+        // One answer for each way: a client that repeats does not fill the table.
+        if !waiting.iter().any(|&(other, _)| other == route) {
+            waiting.push((route, duplicate));
+        }
+        true
+    }
+
+    /// The payload of a granted version came to the stamper.
+    pub(crate) fn use_grant(&mut self, shard: u16, counter: u64, id: OperationId) -> Option<bool> {
+        let stamping = self.stamping_mut(shard);
+        let grant = stamping.grants.get(&counter)?;
+        if grant.id != id {
+            return None;
+        }
+        let asked = grant.lacking.is_some();
+        stamping.grants.remove(&counter);
+        stamping.ahead.insert(id, counter);
+        Some(asked)
+    }
+
+    /// A member has everything up to `counter`.
+    pub(crate) fn positioned(
+        &mut self,
+        now: Time,
+        shard: u16,
+        member: MemberId,
+        counter: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let progress =
+            self.stamping_mut(shard).positions.entry(member).or_insert(Progress { counter: 0, since: now });
+        if counter > progress.counter {
+            *progress = Progress { counter, since: now };
+            self.learn_stable(now, shard, out);
+        }
+    }
+
+    /// Finds out what is stable, and answers who waited for it.
+    fn learn_stable(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+        let positions = &self.stamping(shard).positions;
+        let has = |member| positions.get(&member).map_or(0, |progress| progress.counter);
+        let mut counters: Vec<u64> = self.copies.ids().map(has).collect();
+        counters.sort_unstable();
+        let enough = |acknowledgement| {
+            let all = counters.iter().rev().copied();
+            all.into_iter()
+                .find(|&counter| self.copies.enough(acknowledgement, |member| has(member) >= counter))
+                .unwrap_or(0)
+        };
+        let (stable, everywhere) = (enough(self.config.acknowledgement), enough(Acknowledgement::All));
+        self.learn_marks(shard, stable, everywhere, out);
+        let stable = self.shard(shard).stable;
+        let view = self.copies.view;
+        let later = self.stamping_mut(shard).waiting.split_off(&(stable + 1));
+        let answered = std::mem::replace(&mut self.stamping_mut(shard).waiting, later);
+        for (counter, routes) in answered {
+            let Some(accepted) = self.shard(shard).log.get(counter) else {
+                // Everybody has it, so that the log has not.
+                self.answer_from_table(shard, counter, routes, out);
+                continue;
+            };
+            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome) else { continue };
+            for (route, duplicate) in routes {
+                let seen = Seen { version: Version { view, counter }, outcome };
+                let done = Acknowledged { id, seen, duplicate, stable: true };
+                self.answer(shard, route, Body::Acknowledged(done), out);
+            }
+        }
+        self.answer_reads(now, shard, out);
+    }
+
+    fn answer_from_table(&self, shard: u16, counter: u64, routes: Vec<(Route, bool)>, out: &mut Vec<Effect>) {
+        let version = Version { view: self.copies.view, counter };
+        let history = &self.shard(shard).state.history;
+        let applied = history.iter().rev().find(|applied| applied.version == version);
+        // What is not in the history any more, the client asks for again and finds in the duplicate table.
+        let Some((id, outcome)) = applied.and_then(|applied| applied.operation) else { return };
+        for (route, duplicate) in routes {
+            let done = Acknowledged { id, seen: Seen { version, outcome }, duplicate, stable: true };
+            self.answer(shard, route, Body::Acknowledged(done), out);
+        }
+    }
+
+    /// What time brings to a stamper.
+    pub(crate) fn tick_stamper(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+        self.ask_for_grants(now, shard, out);
+        self.repair(now, shard, out);
+        let marks = (self.shard(shard).stable, self.shard(shard).everywhere);
+        if self.stamping(shard).marked != marks {
+            self.stamping_mut(shard).marked = marks;
+            self.append_marks(shard, out);
+        }
+        for member in self.others().collect::<Vec<_>>() {
+            let body = Body::Marks { stable: marks.0, everywhere: marks.1 };
+            self.send(shard, Party::Member(member), body, out);
+        }
+        self.answer_reads(now, shard, out);
+    }
+
+    /// Sends to members that do not get further what they lack.
+    fn repair(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+        let limits = self.config.limits;
+        let end = self.shard(shard).log.end();
+        for member in self.others().collect::<Vec<_>>() {
+            let after = self.config.times.repair_after;
+            let progress = self
+                .stamping_mut(shard)
+                .positions
+                .entry(member)
+                .or_insert(Progress { counter: 0, since: now });
+            if progress.counter >= end {
+                progress.since = now;
+                continue;
+            }
+            if now.since(progress.since) < after {
+                continue;
+            }
+            progress.since = now;
+            let from = progress.counter;
+            for counter in from + 1..=end.min(from + limits.repair_entries_max) {
+                let accepted = self.shard(shard).log.get(counter);
+                let entry = accepted.expect("what a member lacks is kept").entry.clone();
+                self.send_entry(shard, member, counter, entry, Acknowledge::Stamper, out);
+            }
+        }
+    }
+
+    /// A granted version whose client does not come blocks the shard. The stamper asks whether anybody has the payload; only when every
+    /// member has said that it has not, and will take none from the client any more, is the version void.
+    fn ask_for_grants(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+        let late: Vec<u64> = {
+            let grants = self.stamping(shard).grants.iter();
+            grants.filter(|(_, grant)| grant.deadline <= now).map(|(&counter, _)| counter).collect()
+        };
+        for counter in late {
+            let others: Vec<MemberId> = self.others().collect();
+            let grant = self.stamping_mut(shard).grants.get_mut(&counter).expect("it was there");
+            let lacking = grant.lacking.get_or_insert_default();
+            let asked: Vec<MemberId> =
+                others.into_iter().filter(|member| !lacking.contains(member)).collect();
+            let alone = asked.is_empty() || !self.config.rules.keep(Rule::VoidAgreed);
+            if alone {
+                self.spread(now, shard, counter, Entry::Void, out);
+                continue;
+            }
+            for member in asked {
+                self.send(shard, Party::Member(member), Body::Inquire { counter }, out);
+            }
+        }
+    }
+
+    /// A member has no payload for a granted version.
+    pub(crate) fn lacks(
+        &mut self,
+        now: Time,
+        shard: u16,
+        member: MemberId,
+        counter: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let others = self.copies.count() - 1;
+        let Some(grant) = self.stamping_mut(shard).grants.get_mut(&counter) else { return };
+        let lacking = grant.lacking.get_or_insert_default();
+        lacking.insert(member);
+        if lacking.len() == others {
+            self.spread(now, shard, counter, Entry::Void, out);
+        }
+    }
+
+    /// A member has the payload of a granted version.
+    pub(crate) fn has(&mut self, now: Time, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
+        let granted = self.stamping(shard).grants.get(&counter).map(|grant| grant.id);
+        if granted.is_some() && granted == entry.id() {
+            self.spread(now, shard, counter, entry, out);
+        }
+    }
+
+    /// Whether an operation took effect.
+    pub(crate) fn inspect(&mut self, shard: u16, client: ClientId, id: OperationId, out: &mut Vec<Effect>) {
+        let route = Route::Direct(client);
+        let body = match self.admit(shard, id) {
+            Admitted::Seen(seen) => {
+                Body::Acknowledged(Acknowledged { id, seen, duplicate: true, stable: true })
+            }
+            Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
+            Admitted::No(refusal @ (Refusal::Obsolete | Refusal::Evicted)) => Body::Refused { id, refusal },
+            Admitted::No(_) | Admitted::Granted(_) | Admitted::Fresh => Body::NotSeen { id },
+        };
+        self.answer(shard, route, body, out);
+    }
+
+    /// Forgets what was ahead of the log, once it is in it.
+    pub(crate) fn caught_up(&mut self, shard: u16, id: OperationId) {
+        if let Some(stamping) = self.stampings.get_mut(usize::from(shard)) {
+            stamping.ahead.remove(&id);
+        }
+    }
+
+    fn answer(&self, shard: u16, route: Route, body: Body, out: &mut Vec<Effect>) {
+        let (to, body) = route.carry(body);
+        self.send(shard, to, body, out);
+    }
+}

@@ -1,0 +1,155 @@
+//! The stable state of a shard: the map, the duplicate table, and the version at which both stand. Nothing that could still be undone
+//! is ever in it.
+
+use crate::duplicates::{Duplicates, Seen};
+use crate::limits::Limits;
+use crate::log::{Accepted, Entry};
+use crate::operation::{Change, Outcome};
+use mainstay_types::operation::{OperationId, Version};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use xxhash_rust::xxh3::Xxh3;
+
+/// A value and the version that set it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Stored {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Which version set it.
+    pub version: Version,
+}
+
+/// One version that became stable: what an image streams to a member that joins, and a subscriber sees.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Applied {
+    /// The version.
+    pub version: Version,
+    /// Whose operation it was, and what came of it; `None` for a void.
+    pub operation: Option<(OperationId, Outcome)>,
+    /// The operation had been asked for before: who acts on it should be able to drop a repetition.
+    pub possible_duplicate: bool,
+    /// The key that it names; empty for a void.
+    pub key: Vec<u8>,
+    /// The key's new value (`None`: removed), if it changed.
+    pub change: Option<Option<Vec<u8>>>,
+}
+
+impl Applied {
+    pub(crate) fn of(version: Version, accepted: &Accepted) -> Self {
+        match &accepted.entry {
+            Entry::Void => {
+                Self { version, operation: None, possible_duplicate: false, key: Vec::new(), change: None }
+            }
+            Entry::Operation { id, possible_duplicate, operation } => Self {
+                version,
+                operation: Some((*id, accepted.outcome)),
+                possible_duplicate: *possible_duplicate,
+                key: operation.key().to_vec(),
+                change: accepted.change.clone(),
+            },
+        }
+    }
+}
+
+/// The state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// The map.
+    pub map: BTreeMap<Vec<u8>, Stored>,
+    /// What took effect.
+    pub duplicates: Duplicates,
+    /// Everything up to here is in the state, and nothing else.
+    pub at: Version,
+    /// Hash of the whole map, kept as it changes: the exclusive or of the hashes of its entries. Copies that stand at the same
+    /// version have the same.
+    pub digest: u64,
+    /// The last changes, for subscribers.
+    pub(crate) history: VecDeque<Applied>,
+    /// The last version that is not in the history any more.
+    pub(crate) history_behind: Version,
+}
+
+impl State {
+    /// The value of a key.
+    #[must_use]
+    pub fn value(&self, key: &[u8]) -> Option<&Stored> {
+        self.map.get(key)
+    }
+
+    /// Takes in the next version.
+    pub(crate) fn apply(&mut self, applied: &Applied, limits: &Limits) {
+        assert!(self.at < applied.version, "versions are applied in their order");
+        self.at = applied.version;
+        if let Some(change) = &applied.change {
+            self.set(&applied.key, change.clone(), applied.version);
+        }
+        if let Some((id, outcome)) = applied.operation {
+            let seen = Seen { version: applied.version, outcome };
+            self.duplicates.record(id, seen, limits.duplicate_results_max);
+        }
+        self.history.push_back(applied.clone());
+        while self.history.len() > limits.history_entries_max {
+            let dropped = self.history.pop_front();
+            self.history_behind = dropped.map_or(self.history_behind, |applied| applied.version);
+        }
+    }
+
+    /// Does an operation that has no version: it gets one of this copy's own.
+    pub(crate) fn do_unversioned(
+        &mut self,
+        id: OperationId,
+        outcome: Outcome,
+        key: &[u8],
+        change: Change,
+        limits: &Limits,
+    ) -> Seen {
+        let version = self.at.next();
+        let operation = Some((id, outcome));
+        let key = key.to_vec();
+        self.apply(&Applied { version, operation, possible_duplicate: false, key, change }, limits);
+        self.duplicates.trim(limits.duplicate_threads_max);
+        Seen { version, outcome }
+    }
+
+    /// A subscriber can begin behind this version, or any later one.
+    pub(crate) fn oldest_known(&self) -> Version {
+        self.history_behind
+    }
+
+    /// Takes over an entry of another copy.
+    pub(crate) fn fill(&mut self, key: &[u8], stored: Stored) {
+        self.set(key, Some(stored.value), stored.version);
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>, version: Version) {
+        let before = match value {
+            Some(value) => {
+                let stored = Stored { value, version };
+                self.digest ^= digest(key, &stored);
+                self.map.insert(key.to_vec(), stored)
+            }
+            None => self.map.remove(key),
+        };
+        if let Some(before) = before {
+            self.digest ^= digest(key, &before);
+        }
+    }
+}
+
+fn digest(key: &[u8], stored: &Stored) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(&(key.len() as u64).to_le_bytes());
+    hash.update(key);
+    hash.update(&stored.version.view.0.to_le_bytes());
+    hash.update(&stored.version.counter.to_le_bytes());
+    hash.update(&stored.value);
+    hash.digest()
+}
+
+/// What the state and then the entries of the log make of a key: the value, if there is one.
+pub(crate) fn latest<'a>(state: &'a State, pending: Option<&'a Change>, key: &[u8]) -> Option<&'a [u8]> {
+    match pending {
+        Some(Some(change)) => change.as_deref(),
+        _ => state.value(key).map(|stored| stored.value.as_slice()),
+    }
+}

@@ -1,0 +1,5 @@
+//! Step by step: each pattern's messages, hops and payload transfers as the cost table says, and the failures that have a name.
+
+mod costs;
+mod failures;
+mod net;
