@@ -214,9 +214,11 @@ fn compile_into(
     run(
         Command::new(compiler)
             .args([
-                "-O1",
+                "-O2",
                 "-g1",
                 "-fPIC",
+                // A preloaded library is there from the start: its thread-local variables need no call to be found.
+                "-ftls-model=initial-exec",
                 "-shared",
                 "-fvisibility=hidden",
                 "-Wno-deprecated-declarations",
