@@ -1,4 +1,7 @@
 // The core's functions, as `src/interface.rs` has them.
+//
+// Steps of a call stand between ms_open and ms_leave or between ms_result (before it ms_has_sent) and ms_close, on one thread: they
+// count on the lock that those keep. Others (ms_comm, ms_comm_is, ms_extent, ms_piece, ms_type, ms_fortran, ms_unhandled) may stand anywhere.
 #include <stdint.h>
 
 enum { MODE_OFF = 0, MODE_RECORD = 1, MODE_REPLAY = 2, MODE_UNSTARTED = 3 };

@@ -1,5 +1,6 @@
 //! One call on its way into the log: its fields, and the message data that is copied from the program's memory only once.
 
+use crate::checksum::crc32c_append;
 use crate::field::Field;
 use crate::typemap::Typemap;
 
@@ -27,6 +28,21 @@ pub struct Call {
 const FOREIGN_BYTES_MIN: usize = 256;
 
 impl Call {
+    /// No call yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            function: 0,
+            thread: 0,
+            miss: false,
+            fields: Vec::new(),
+            foreign: Vec::new(),
+            awaited: Vec::new(),
+            logged: Vec::new(),
+            logged_used: 0,
+        }
+    }
+
     /// Begins anew, keeping the memory.
     pub fn begin(&mut self, function: u16, thread: u16) {
         self.function = function;
@@ -40,6 +56,7 @@ impl Call {
     }
 
     /// Adds a field.
+    #[inline(always)]
     pub fn put(&mut self, field: &Field<'_>) {
         field.encode(&mut self.fields);
     }
@@ -50,10 +67,16 @@ impl Call {
     /// The runs of `map`, `count` times, at most `limit` bytes, must be readable at `address`, and stay so and unchanged until
     /// [`Call::parts`] is used.
     pub unsafe fn put_received(&mut self, address: u64, count: u64, map: &Typemap, limit: u64) {
+        if let Some(bytes) = map.dense_bytes(count, limit) {
+            Field::begin_received(&mut self.fields, bytes);
+            // SAFETY: as the caller promised.
+            unsafe { self.put_run(address, bytes) };
+            return;
+        }
         let whole = map.bytes().saturating_mul(count).min(limit);
         Field::begin_received(&mut self.fields, whole);
         // SAFETY: as the caller promised.
-        unsafe { self.put_runs(address, count, map, limit, FOREIGN_BYTES_MIN) };
+        unsafe { self.put_runs(address, count, map, limit) };
     }
 
     /// Adds the data that a call sends.
@@ -63,27 +86,29 @@ impl Call {
     pub unsafe fn put_sent(&mut self, address: u64, count: u64, map: &Typemap) {
         Field::begin_sent(&mut self.fields, map.bytes().saturating_mul(count));
         // SAFETY: as the caller promised.
-        unsafe { self.put_runs(address, count, map, u64::MAX, FOREIGN_BYTES_MIN) };
+        unsafe { self.put_runs(address, count, map, u64::MAX) };
     }
 
     /// # Safety
     /// As for the callers.
-    unsafe fn put_runs(
-        &mut self,
-        address: u64,
-        count: u64,
-        map: &Typemap,
-        limit: u64,
-        foreign_bytes_min: usize,
-    ) {
+    unsafe fn put_runs(&mut self, address: u64, count: u64, map: &Typemap, limit: u64) {
         for (offset, length) in map.runs(count, limit) {
-            let at = address.wrapping_add_signed(offset);
-            if length >= foreign_bytes_min {
-                self.foreign.push((self.fields.len(), at, length));
-            } else {
-                // SAFETY: as the caller promised.
-                self.fields.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, length) });
-            }
+            // SAFETY: as the caller promised.
+            unsafe { self.put_run(address.wrapping_add_signed(offset), length as u64) };
+        }
+    }
+
+    /// # Safety
+    /// As for the callers.
+    #[inline]
+    unsafe fn put_run(&mut self, address: u64, length: u64) {
+        let length = usize::try_from(length).expect("memory is addressable");
+        if length >= FOREIGN_BYTES_MIN {
+            self.foreign.push((self.fields.len(), address, length));
+        } else if length > 0 {
+            // SAFETY: as the caller promised.
+            self.fields
+                .extend_from_slice(unsafe { std::slice::from_raw_parts(address as *const u8, length) });
         }
     }
 
@@ -124,11 +149,20 @@ impl Call {
 /// The runs of `map`, `count` times, as far as the limit, must be readable at `address`.
 #[must_use]
 pub unsafe fn digest(address: u64, count: u64, map: &Typemap, limit: u64) -> (u64, u32) {
+    if let Some(bytes) = map.dense_bytes(count, limit) {
+        let length = usize::try_from(bytes).expect("memory is addressable");
+        if length == 0 {
+            return (0, 0);
+        }
+        // SAFETY: as the caller promised.
+        let data = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+        return (bytes, crc32c_append(0, data));
+    }
     let mut crc = 0;
     for (offset, length) in map.runs(count, limit) {
         let at = address.wrapping_add_signed(offset) as *const u8;
         // SAFETY: as the caller promised.
-        crc = crc32c::crc32c_append(crc, unsafe { std::slice::from_raw_parts(at, length) });
+        crc = crc32c_append(crc, unsafe { std::slice::from_raw_parts(at, length) });
     }
     (map.bytes().saturating_mul(count).min(limit), crc)
 }

@@ -50,9 +50,13 @@ impl Definitions for Known {
 }
 
 impl Known {
-    fn map(&self, datatype: u64) -> Option<Arc<Typemap>> {
-        let id = self.objects.number(ObjectKind::Datatype, datatype)?;
-        self.types.get(&id).cloned()
+    fn map(&self, datatype: u64) -> Option<&Arc<Typemap>> {
+        self.types.get(&self.objects.number(ObjectKind::Datatype, datatype)?)
+    }
+
+    fn region(&self, buffer: Buffer) -> Option<Region> {
+        let map = Arc::clone(self.map(buffer.datatype)?);
+        Some(Region { address: buffer.address, count: buffer.count, map })
     }
 
     /// What is known of a communicator.
@@ -194,9 +198,8 @@ impl Core {
             self.unknown_type = true;
             return Ok(());
         };
-        let region = Region { address: buffer.address, count: buffer.count, map };
         // SAFETY: the caller's promise.
-        unsafe { self.data_of(call, name, &region) }
+        unsafe { take(&mut self.side, call, name, (buffer.address, buffer.count, map)) }
     }
 
     /// The message of a send goes in. The call may overwrite it.
@@ -210,8 +213,9 @@ impl Core {
         buffer: Buffer,
         overwritten: bool,
     ) -> Result<(), Halt> {
-        if let (Some(envelopes), Some(map)) = (&mut self.envelopes, self.known.map(buffer.datatype)) {
-            let region = Region { address: buffer.address, count: buffer.count, map };
+        if let Some(envelopes) = &mut self.envelopes
+            && let Some(region) = self.known.region(buffer)
+        {
             // SAFETY: the caller's promise.
             unsafe { envelopes.send(region, overwritten) };
         }
@@ -219,33 +223,14 @@ impl Core {
         unsafe { self.data(call, name, buffer) }
     }
 
-    /// # Safety
-    /// The region must be readable.
-    unsafe fn data_of(&mut self, call: &mut Call, name: &str, region: &Region) -> Result<(), Halt> {
-        if let Side::Recording(recording) = &self.side
-            && recording.payload() == Payload::None
-        {
-            call.put(&Field::Length(region.map.bytes().saturating_mul(region.count)));
-            return Ok(());
-        }
-        // SAFETY: the caller's promise.
-        let (bytes, crc) = unsafe { call::digest(region.address, region.count, &region.map, u64::MAX) };
-        self.input(call, name, &Field::Data(bytes, crc))
-    }
-
     /// An array or text that goes in.
     pub fn bytes(&mut self, call: &mut Call, name: &str, bytes: &[u8]) -> Result<(), Halt> {
         self.input(call, name, &Field::Bytes(bytes.len() as u64, crc32c::crc32c(bytes)))
     }
 
+    #[inline(always)]
     fn input(&mut self, call: &mut Call, name: &str, field: &Field<'_>) -> Result<(), Halt> {
-        match &mut self.side {
-            Side::Recording(_) => {
-                call.put(field);
-                Ok(())
-            }
-            Side::Replaying(replaying, _) => replaying.input(call, name, field),
-        }
+        self.side.input(call, name, field)
     }
 
     /// The call failed, but what it was to send was sent.
@@ -355,9 +340,8 @@ impl Core {
             self.unknown_type = true;
             return Ok(());
         };
-        let region = Region { address: buffer.address, count: buffer.count, map };
         // SAFETY: the caller's promise.
-        unsafe { fill(&mut self.side, call, name, &region, limit) }
+        unsafe { fill(&mut self.side, call, name, (buffer.address, buffer.count, map), limit) }
     }
 
     /// The message of a receive that blocks came out, at most `limit` bytes. Its status stands before it.
@@ -371,10 +355,11 @@ impl Core {
         buffer: Buffer,
         limit: u64,
     ) -> Result<(), Halt> {
-        if let (Some(envelopes), Some(map)) = (&mut self.envelopes, self.known.map(buffer.datatype)) {
+        if let Some(envelopes) = &mut self.envelopes
+            && let Some(region) = self.known.region(buffer)
+        {
             let post = envelopes.blocking();
             if envelopes.came() {
-                let region = Region { address: buffer.address, count: buffer.count, map };
                 // SAFETY: the caller's promise.
                 unsafe { promise(call, post, &region, limit) };
                 return Ok(());
@@ -417,7 +402,7 @@ impl Core {
     ///
     /// # Safety
     /// Data that was handed to [`Core::received`] and [`Core::done`] must still be there.
-    pub unsafe fn close(&mut self, call: &Call) {
+    pub unsafe fn close(&mut self, call: &mut Call) {
         match &mut self.side {
             Side::Recording(_) if self.left_out => {}
             Side::Recording(recording) if self.unknown_type => {
@@ -479,7 +464,40 @@ impl Core {
     }
 }
 
-/// Puts the data of a region into the log, or the log's into the region.
+/// Memory of the program: address, how many elements, of which type.
+type Memory<'a> = (u64, u64, &'a Typemap);
+
+impl Side {
+    #[inline(always)]
+    fn input(&mut self, call: &mut Call, name: &str, field: &Field<'_>) -> Result<(), Halt> {
+        match self {
+            Self::Recording(_) => {
+                call.put(field);
+                Ok(())
+            }
+            Self::Replaying(replaying, _) => replaying.input(call, name, field),
+        }
+    }
+}
+
+/// Data that goes in: its length and checksum.
+///
+/// # Safety
+/// The memory must be readable.
+unsafe fn take(side: &mut Side, call: &mut Call, name: &str, memory: Memory<'_>) -> Result<(), Halt> {
+    let (address, count, map) = memory;
+    if let Side::Recording(recording) = side
+        && recording.payload() == Payload::None
+    {
+        call.put(&Field::Length(map.bytes().saturating_mul(count)));
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let (bytes, crc) = unsafe { call::digest(address, count, map, u64::MAX) };
+    side.input(call, name, &Field::Data(bytes, crc))
+}
+
+/// Puts the data of the program's memory into the log, or the log's into the memory.
 ///
 /// # Safety
 /// As for [`Core::received`].
@@ -487,25 +505,26 @@ unsafe fn fill(
     side: &mut Side,
     call: &mut Call,
     name: &str,
-    region: &Region,
+    memory: Memory<'_>,
     limit: u64,
 ) -> Result<(), Halt> {
+    let (address, count, map) = memory;
     match side {
         Side::Recording(recording) if recording.payload() == Payload::None => {
-            call.put(&Field::Omitted(region.map.bytes().saturating_mul(region.count).min(limit)));
+            call.put(&Field::Omitted(map.bytes().saturating_mul(count).min(limit)));
             Ok(())
         }
         Side::Recording(_) => {
             // SAFETY: the caller's promise.
-            unsafe { call.put_received(region.address, region.count, &region.map, limit) };
+            unsafe { call.put_received(address, count, map, limit) };
             Ok(())
         }
         Side::Replaying(replaying, _) => {
-            let room = region.map.bytes().saturating_mul(region.count);
+            let room = map.bytes().saturating_mul(count);
             replaying.output(call, name, "data", |field| match field {
                 Field::Received(data) if data.len() as u64 <= room => {
                     // SAFETY: the caller's promise.
-                    unsafe { call::scatter(region.address, region.count, &region.map, data) };
+                    unsafe { call::scatter(address, count, map, data) };
                     Some(())
                 }
                 _ => None,

@@ -1,7 +1,7 @@
 //! The fields of a recorded call: what went in, to be compared at replay, and what came out, to be served.
 
 use crate::envelopes::Envelope;
-use crate::varint::{Bytes, put_bytes, put_signed, put_unsigned};
+use crate::varint::{Bytes, one_byte, put_bytes, put_signed, put_unsigned, zigzag};
 use std::fmt;
 
 /// Kinds of MPI objects that a handle may stand for.
@@ -118,12 +118,11 @@ pub enum Field<'a> {
 
 impl<'a> Field<'a> {
     /// Appends the field.
+    // Where it is known which field it is, as at most callers, nothing is left of the choice.
+    #[inline(always)]
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Input(role, value) => {
-                out.push(role as u8);
-                put_signed(out, value);
-            }
+            Self::Input(role, value) => put_number(out, role as u8, zigzag(value)),
             Self::Handle(kind, id) => put_object(out, 5, kind, id),
             Self::Data(length, crc) => put_digest(out, 6, length, crc),
             Self::Bytes(length, crc) => put_digest(out, 7, length, crc),
@@ -149,13 +148,10 @@ impl<'a> Field<'a> {
             Self::Omitted(bytes) => put_number(out, 27, bytes),
             Self::Retracted(send) => put_number(out, 28, send),
             Self::Withdrawn(post) => put_number(out, 29, post),
-            Self::Result(value) => {
-                out.push(16);
-                put_signed(out, value);
-            }
+            Self::Result(value) => put_number(out, 16, zigzag(value)),
             Self::Output(bytes) => {
-                out.push(17);
-                put_bytes(out, bytes);
+                put_number(out, 17, bytes.len() as u64);
+                out.extend_from_slice(bytes);
             }
             Self::Object(kind, id) => put_object(out, 18, kind, id),
             Self::Received(bytes) => {
@@ -163,35 +159,28 @@ impl<'a> Field<'a> {
                 out.extend_from_slice(bytes);
             }
             Self::Status(source, tag, bytes, raw) => {
-                out.push(20);
-                put_signed(out, source);
+                put_number(out, 20, zigzag(source));
                 put_signed(out, tag);
                 put_unsigned(out, bytes);
                 put_bytes(out, raw);
             }
             Self::Request(null) => out.extend_from_slice(&[21, u8::from(null)]),
             Self::Done(index, null, made) => {
-                out.push(22);
-                put_unsigned(out, index);
+                put_number(out, 22, index);
                 out.push(u8::from(null));
                 put_unsigned(out, made);
             }
             Self::Time(idle, spent) => {
-                out.push(23);
-                put_unsigned(out, idle);
+                put_number(out, 23, idle);
                 put_unsigned(out, spent);
             }
-            Self::Made(calls) => {
-                out.push(24);
-                put_unsigned(out, calls);
-            }
+            Self::Made(calls) => put_number(out, 24, calls),
         }
     }
 
     /// Appends all of a `Received` but its bytes, which the caller lets follow.
     pub fn begin_received(out: &mut Vec<u8>, length: u64) {
-        out.push(19);
-        put_unsigned(out, length);
+        put_number(out, 19, length);
     }
 
     /// Appends all of a `Sent` but its bytes, which the caller lets follow.
@@ -238,14 +227,25 @@ pub fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
     std::iter::from_fn(move || Field::decode(&mut bytes))
 }
 
+#[inline]
 fn put_object(out: &mut Vec<u8>, number: u8, kind: ObjectKind, id: u64) {
-    out.extend_from_slice(&[number, kind as u8]);
-    put_unsigned(out, id);
+    if let Some(id) = one_byte(id) {
+        out.extend_from_slice(&[number, kind as u8, id]);
+    } else {
+        out.extend_from_slice(&[number, kind as u8]);
+        put_unsigned(out, id);
+    }
 }
 
+// Two bytes are one store.
+#[inline]
 fn put_number(out: &mut Vec<u8>, number: u8, value: u64) {
-    out.push(number);
-    put_unsigned(out, value);
+    if let Some(value) = one_byte(value) {
+        out.extend_from_slice(&[number, value]);
+    } else {
+        out.push(number);
+        put_unsigned(out, value);
+    }
 }
 
 fn put_envelope(out: &mut Vec<u8>, envelope: Envelope) {
@@ -258,10 +258,15 @@ fn envelope(bytes: &mut Bytes<'_>) -> Option<Envelope> {
     Some(Envelope { comm: bytes.unsigned()?, peer: bytes.signed()?, tag: bytes.signed()? })
 }
 
+#[inline]
 fn put_digest(out: &mut Vec<u8>, number: u8, length: u64, crc: u32) {
-    out.push(number);
-    put_unsigned(out, length);
-    out.extend_from_slice(&crc.to_le_bytes());
+    if let Some(length) = one_byte(length) {
+        let [a, b, c, d] = crc.to_le_bytes();
+        out.extend_from_slice(&[number, length, a, b, c, d]);
+    } else {
+        put_number(out, number, length);
+        out.extend_from_slice(&crc.to_le_bytes());
+    }
 }
 
 fn crc(bytes: &mut Bytes<'_>) -> Option<u32> {

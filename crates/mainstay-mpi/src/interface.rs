@@ -19,10 +19,11 @@ use crate::replaying::{Halt, Replaying};
 use crate::settings::{self, Settings};
 use crate::typemap::Typemap;
 use crate::verdict::Verdict;
-use lock::{Guard, Locked};
-use std::cell::{Cell, RefCell};
+use lock::{Guard, Keeps, Locked};
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicPtr, AtomicU16, Ordering};
 
 /// Calls are forwarded and nothing else.
 const MODE_OFF: c_int = 0;
@@ -35,14 +36,41 @@ const MODE_REPLAY: c_int = 2;
 pub const HALTED: c_int = 86;
 
 /// How long the end of the process waits for another thread's step.
-const FINISH_WAIT_SECONDS_MAX: i64 = 10;
+const FINISH_WAIT_SECONDS_MAX: u64 = 10;
 
 static STATE: Locked<State> = Locked::new(State::new());
 static THREADS: AtomicU16 = AtomicU16::new(0);
 
+/// What a thread has of its own. Nothing of it is dropped: the end of the process is recorded when threads have lost what they must
+/// drop, and a thread that ends leaves some hundred bytes.
+struct Thread {
+    call: ManuallyDrop<UnsafeCell<Call>>,
+    number: Cell<Option<u16>>,
+    keeps: Keeps,
+}
+
 thread_local! {
-    static CALL: RefCell<Call> = RefCell::new(Call::default());
-    static THREAD: Cell<Option<u16>> = const { Cell::new(None) };
+    static THREAD: Thread = const { Thread::new() };
+}
+
+/// The thread that keeps the lock: what its steps find without a look into their thread's memory, which for a shared
+/// library is a call each time. Valid only while that thread keeps the lock.
+static CURRENT: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
+
+impl Thread {
+    const fn new() -> Self {
+        Self {
+            call: ManuallyDrop::new(UnsafeCell::new(Call::new())),
+            number: Cell::new(None),
+            keeps: Keeps::new(false),
+        }
+    }
+
+    /// Takes the lock and keeps it for the steps that follow.
+    fn keep_state(&self) {
+        STATE.keep(&self.keeps);
+        CURRENT.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+    }
 }
 
 struct State {
@@ -123,20 +151,33 @@ impl State {
 }
 
 fn state() -> Guard<State> {
-    STATE.lock()
+    THREAD.with(|thread| STATE.lock(&thread.keeps))
+}
+
+/// The state, and the thread that keeps its lock.
+///
+/// # Safety
+/// The shim's part: this is called between [`ms_open`] and [`ms_leave`], or between [`ms_result`] or [`ms_has_sent`] and [`ms_close`],
+/// by the thread that called those. Nothing else from here is in use.
+unsafe fn kept() -> (&'static mut State, &'static Thread) {
+    // SAFETY: the caller's promise: the thread lives and keeps the lock.
+    let (state, thread) = unsafe { (STATE.kept(), &*CURRENT.load(Ordering::Relaxed)) };
+    debug_assert!(thread.keeps.get() && THREAD.with(|own| std::ptr::eq(own, thread)), "a step out of a call");
+    (state, thread)
 }
 
 /// One step of the thread's current call. Nothing where there is no core.
+#[inline]
 fn step<T>(nothing: T, step: impl FnOnce(&mut Core, &mut Call, &str) -> Result<T, Halt>) -> T {
-    let mut state = state();
-    let State { core: Some(core), names, .. } = &mut *state else {
+    // SAFETY: every step of the shim is within a call, see `core.h`.
+    let (state, thread) = unsafe { kept() };
+    let State { core: Some(core), names, .. } = state else {
         return nothing;
     };
-    let done = CALL.with_borrow_mut(|call| {
-        let name = names.get(usize::from(call.function)).map_or("", |name| name);
-        step(core, call, name)
-    });
-    match done {
+    // SAFETY: this thread's, and no step is within another.
+    let call = unsafe { &mut *thread.call.get() };
+    let name = names.get(usize::from(call.function)).map_or("", |name| name);
+    match step(core, call, name) {
         Ok(done) => done,
         Err(halt) => state.halt(&halt),
     }
@@ -244,27 +285,28 @@ pub extern "C" fn ms_next_is(function: c_int) -> c_int {
 /// A call begins. Every function below up to [`ms_close`] belongs to it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_open(function: c_int) {
-    let thread = THREAD.get().unwrap_or_else(|| {
-        let thread = THREADS.fetch_add(1, Ordering::Relaxed);
-        THREAD.set(Some(thread));
-        thread
-    });
     let function = u16::try_from(function).expect("functions are few");
-    let mut state = state();
-    let State { core, names, .. } = &mut *state;
-    let opened = CALL.with_borrow_mut(|call| {
-        call.begin(function, thread);
-        let name = names.get(usize::from(function)).map_or("", |name| name);
-        core.as_mut().map_or(Ok(()), |core| core.open(call, name))
+    THREAD.with(|thread| {
+        thread.keep_state();
+        let number = thread.number.get().unwrap_or_else(|| {
+            let number = THREADS.fetch_add(1, Ordering::Relaxed);
+            thread.number.set(Some(number));
+            number
+        });
+        // SAFETY: this thread's, and it is in no step.
+        unsafe { &mut *thread.call.get() }.begin(function, number);
     });
-    if let Err(halt) = opened {
-        state.halt(&halt);
+    let calls = step(None, |core, call, name| {
+        core.open(call, name)?;
+        Ok(match &core.side {
+            Side::Replaying(replaying, _) => Some(replaying.calls()),
+            Side::Recording(_) => None,
+        })
+    });
+    if let Some(calls) = calls {
+        // SAFETY: the lock is kept since the first lines.
+        unsafe { kept() }.0.has_come_to(calls, function);
     }
-    if let Some(Core { side: Side::Replaying(replaying, _), .. }) = &state.core {
-        let calls = replaying.calls();
-        state.has_come_to(calls, function);
-    }
-    state.keep();
 }
 
 /// Message data goes in.
@@ -303,13 +345,15 @@ pub unsafe extern "C" fn ms_in_bytes(address: *const c_void, length: u64) {
 /// The real call begins: other threads may do theirs.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_leave() {
-    STATE.release();
+    // SAFETY: the call was opened, and this thread keeps the lock.
+    let (_, thread) = unsafe { kept() };
+    STATE.release(&thread.keeps);
 }
 
 /// The call failed, but what it was to send was sent.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_has_sent() {
-    state().keep();
+    THREAD.with(Thread::keep_state);
     step((), |core, _, _| {
         core.has_sent();
         Ok(())
@@ -328,7 +372,7 @@ pub extern "C" fn ms_may_have_received() {
 /// What the call returns; at replay, what it returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_result(value: i64) -> i64 {
-    state().keep();
+    THREAD.with(Thread::keep_state);
     step(value, |core, call, name| core.result(call, name, value))
 }
 
@@ -395,7 +439,10 @@ pub unsafe extern "C" fn ms_status(raw: *mut c_void, length: u64, source: i64, t
 /// The call is a poll that found nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_miss() {
-    CALL.with_borrow_mut(|call| call.miss = true);
+    step((), |_, call, _| {
+        call.miss = true;
+        Ok(())
+    });
 }
 
 /// The call is over. Returns the mode for the next.
@@ -413,7 +460,9 @@ pub unsafe extern "C" fn ms_close() -> c_int {
             Side::Replaying(..) => MODE_REPLAY,
         })
     });
-    STATE.release();
+    // SAFETY: the call is still open.
+    let (_, thread) = unsafe { kept() };
+    STATE.release(&thread.keeps);
     mode
 }
 
@@ -425,7 +474,7 @@ pub extern "C" fn ms_unhandled(function: c_int) {
     let state = &mut *state;
     match &mut state.core {
         Some(Core { side: Side::Recording(recording), .. }) => {
-            recording.write_unhandled(function, THREAD.get().unwrap_or(0));
+            recording.write_unhandled(function, THREAD.with(|thread| thread.number.get()).unwrap_or(0));
         }
         Some(Core { side: Side::Replaying(replaying, _), .. }) => {
             let what = state.names.get(usize::from(function)).map_or("", |name| name);
@@ -442,7 +491,8 @@ pub extern "C" fn ms_unhandled(function: c_int) {
 pub extern "C" fn ms_finish() {
     // From a signal's handler in the midst of a step, or while another thread writes to a disk that hangs: then the log stays as a
     // killed rank's does, whole to its last call.
-    let Some(mut state) = STATE.lock_within(FINISH_WAIT_SECONDS_MAX) else {
+    let Some(mut state) = THREAD.with(|thread| STATE.lock_within(&thread.keeps, FINISH_WAIT_SECONDS_MAX))
+    else {
         return;
     };
     if let Some(refused) = state.refused.take() {
@@ -486,7 +536,7 @@ pub extern "C" fn ms_finish() {
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_forget_all() {
     // The lock may be held by a thread that the child does not have; then the core is left alone.
-    if let Some(mut state) = STATE.try_lock() {
+    if let Some(mut state) = THREAD.with(|thread| STATE.try_lock(&thread.keeps)) {
         std::mem::forget(state.core.take());
     }
 }

@@ -13,6 +13,7 @@
 
 pub mod assembly;
 pub mod call;
+mod checksum;
 pub mod clock;
 pub mod command;
 pub mod compression;

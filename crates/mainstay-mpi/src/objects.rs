@@ -23,11 +23,42 @@ pub enum HandleStyle {
 /// Handles and their numbers.
 #[derive(Debug, Default)]
 pub struct Objects {
+    recent: Recent,
     numbers: FxHashMap<(ObjectKind, u64), u64>,
     handles: FxHashMap<(ObjectKind, u64), u64>,
     fortran: FxHashMap<(ObjectKind, i32), u64>,
     fortran_of: FxHashMap<(ObjectKind, u64), i32>,
     made: u64,
+}
+
+/// Numbers that were looked up lately, each in the one place for its handle: a program uses few handles, and often.
+#[derive(Debug)]
+struct Recent([(ObjectKind, u64, u64); RECENT_PLACES]);
+
+/// Places for them.
+const RECENT_PLACES: usize = 64;
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self([(ObjectKind::Comm, 0, UNKNOWN); RECENT_PLACES])
+    }
+}
+
+impl Recent {
+    fn place(kind: ObjectKind, handle: u64) -> usize {
+        // The highest bits of a product hang on all bits of the handle.
+        let mixed = (handle ^ u64::from(kind as u8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        usize::try_from(mixed >> 58).expect("six bits")
+    }
+
+    fn number(&self, kind: ObjectKind, handle: u64) -> Option<u64> {
+        let (of, key, number) = self.0[Self::place(kind, handle)];
+        (of == kind && key == handle && number != UNKNOWN).then_some(number)
+    }
+
+    fn put(&mut self, kind: ObjectKind, handle: u64, number: u64) {
+        self.0[Self::place(kind, handle)] = (kind, handle, number);
+    }
 }
 
 impl Objects {
@@ -50,16 +81,21 @@ impl Objects {
     /// The number of a handle, if it has one.
     #[must_use]
     pub fn number(&self, kind: ObjectKind, handle: u64) -> Option<u64> {
-        self.numbers.get(&(kind, handle)).copied()
+        self.recent.number(kind, handle).or_else(|| self.numbers.get(&(kind, handle)).copied())
     }
 
     /// The number of a handle that MPI gave out: a new one if it has none.
     pub fn number_or_new(&mut self, kind: ObjectKind, handle: u64) -> u64 {
+        if let Some(number) = self.recent.number(kind, handle) {
+            return number;
+        }
         let made = &mut self.made;
-        *self.numbers.entry((kind, handle)).or_insert_with(|| {
+        let number = *self.numbers.entry((kind, handle)).or_insert_with(|| {
             *made += 1;
             FIRST_MADE + *made - 1
-        })
+        });
+        self.recent.put(kind, handle, number);
+        number
     }
 
     /// The handle of a number, if one was served.
@@ -70,6 +106,7 @@ impl Objects {
 
     /// Takes note of a made-up handle for a number.
     pub fn serve(&mut self, kind: ObjectKind, number: u64, handle: u64) {
+        self.recent.put(kind, handle, number);
         self.numbers.insert((kind, handle), number);
         self.handles.insert((kind, number), handle);
     }

@@ -4,6 +4,7 @@
 //! next one fills; the program waits only when no page is free, and that *stall* is measured. The ring is a shared mapping, so
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
+use crate::checksum::{crc32c_append, crc32c_record};
 use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, INPUTS_BYTES_MAX,
@@ -120,6 +121,9 @@ struct State {
     failed: Option<i32>,
 }
 
+/// Less room than this for a body is not used, in bytes: a record is cut rather than leave room, but not into crumbs.
+const BODY_BYTES_MIN: usize = 64;
+
 /// What a record says about itself besides its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
@@ -226,6 +230,13 @@ impl Pages {
     }
 
     fn append_unmeasured(&mut self, head: Head, parts: &[&[u8]]) -> Result<(), i32> {
+        if let [body] = parts
+            && let room = self.header.page_bytes as usize - self.offset
+            && room >= RECORD_HEADER_BYTES + body.len().max(BODY_BYTES_MIN)
+        {
+            self.put_whole(head, body);
+            return Ok(());
+        }
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
         let mut source = Parts { parts, at: 0 };
         let mut continued = 0;
@@ -261,7 +272,7 @@ impl Pages {
         let count = u64::from_le_bytes(count) + 1;
         record[RECORD_HEADER_BYTES..][..8].copy_from_slice(&count.to_le_bytes());
         let body = u32::from_le_bytes(record[4..8].try_into().expect("four bytes")) as usize;
-        let crc = crc32c::crc32c_append(seed, &record[4..RECORD_HEADER_BYTES + body]);
+        let crc = crc32c_append(seed, &record[4..RECORD_HEADER_BYTES + body]);
         record[..4].copy_from_slice(&crc.to_le_bytes());
         true
     }
@@ -338,25 +349,48 @@ impl Pages {
     /// Bytes of body that fit into the current page, after a new page if there is no sensible room in this one.
     fn room(&mut self, call: u64) -> Result<usize, i32> {
         let page_bytes = self.header.page_bytes as usize;
-        // A record is cut rather than leave room, but not into crumbs.
-        if page_bytes - self.offset < RECORD_HEADER_BYTES + 64 {
+        if page_bytes - self.offset < RECORD_HEADER_BYTES + BODY_BYTES_MIN {
             self.end_page();
             self.begin_page(call)?;
         }
         Ok((page_bytes - self.offset - RECORD_HEADER_BYTES) & !7)
     }
 
+    /// Puts a record that is not cut: nearly all are.
+    fn put_whole(&mut self, head: Head, body: &[u8]) {
+        let header = RecordHeader {
+            kind: head.kind,
+            flags: 0,
+            function: head.function,
+            thread: head.thread,
+            body_bytes: u32::try_from(body.len()).expect("a page is below 4 GiB"),
+        };
+        let encoded = header.encode();
+        let crc = crc32c_record(self.seed, *encoded.last_chunk().expect("sixteen bytes"), body);
+        let (at, span) = (self.offset, header.span());
+        let record = &mut self.current()[at..at + span];
+        record[4..RECORD_HEADER_BYTES].copy_from_slice(&encoded[4..]);
+        record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
+        self.finish_record(&header, crc);
+    }
+
     fn put(&mut self, header: &RecordHeader, copy_to: impl FnOnce(&mut [u8])) {
-        let seed = self.seed;
-        let (at, body) = (self.offset, header.body_bytes as usize);
+        let (at, body, seed) = (self.offset, header.body_bytes as usize, self.seed);
         let record = &mut self.current()[at..at + header.span()];
-        let mut head = header.encode();
-        copy_to(&mut record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body]);
-        let crc = crc32c::crc32c_append(seed, &head[4..]);
-        let crc = crc32c::crc32c_append(crc, &record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body]);
-        head[..4].copy_from_slice(&crc.to_le_bytes());
+        let encoded = header.encode();
+        record[4..RECORD_HEADER_BYTES].copy_from_slice(&encoded[4..]);
+        let target = &mut record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body];
+        copy_to(target);
+        let crc = crc32c_record(seed, *encoded.last_chunk().expect("sixteen bytes"), target);
+        self.finish_record(header, crc);
+    }
+
+    /// The record at the current offset is all there but its checksum.
+    fn finish_record(&mut self, header: &RecordHeader, crc: u32) {
+        let at = self.offset;
         // Last: before this the record does not parse.
-        record[..RECORD_HEADER_BYTES].copy_from_slice(&head);
+        compiler_fence(Ordering::Release);
+        self.current()[at..at + 4].copy_from_slice(&crc.to_le_bytes());
         self.offset += header.span();
         self.last =
             (header.flags == 0 && matches!(header.kind, Kind::Misses | Kind::Unhandled)).then_some(at);

@@ -28,8 +28,6 @@ pub struct Recording {
     stopped: Option<i32>,
     unhandled: u64,
     times: Option<Times>,
-    /// Room for the field that says when a call was, used again for each.
-    time_field: Vec<u8>,
 }
 
 /// How calls are timed.
@@ -41,6 +39,16 @@ struct Times {
     ended: u64,
     /// When a moment was written last, in units of the log.
     moment: u64,
+}
+
+impl Times {
+    /// The call ends now: the field that says when it began and how long it took.
+    fn end_call(&mut self) -> Field<'static> {
+        let now = self.counter.ticks() >> UNIT_SHIFT;
+        let idle = self.begun.saturating_sub(self.ended);
+        self.ended = now;
+        Field::Time(idle, now.saturating_sub(self.begun))
+    }
 }
 
 /// A moment is written again after so many units of the log: about a second.
@@ -83,7 +91,6 @@ impl Recording {
             stopped: None,
             unhandled: 0,
             times: None,
-            time_field: Vec::new(),
         };
         if timed {
             let counter = Counter::best();
@@ -164,38 +171,25 @@ impl Recording {
         }
     }
 
-    /// The field that says when the call began and how long it took.
-    fn time(&mut self) -> Vec<u8> {
-        let mut field = std::mem::take(&mut self.time_field);
-        field.clear();
-        if let Some(times) = &mut self.times {
-            let now = times.counter.ticks() >> UNIT_SHIFT;
-            let idle = times.begun.saturating_sub(times.ended);
-            Field::Time(idle, now.saturating_sub(times.begun)).encode(&mut field);
-            times.ended = now;
-        }
-        field
-    }
-
     /// Writes a call.
     ///
     /// # Safety
     /// As for [`Call::parts`], until this returns.
-    pub unsafe fn write(&mut self, call: &Call) {
+    pub unsafe fn write(&mut self, call: &mut Call) {
         if call.miss {
             self.count(Kind::Misses, call.function, call.thread, call.fields());
             return;
         }
-        let time = self.time();
+        if let Some(times) = &mut self.times {
+            call.put(&times.end_call());
+        }
         if call.has_foreign() {
             // SAFETY: the caller's promise.
-            let mut parts = unsafe { call.parts() };
-            parts.push(&time);
+            let parts = unsafe { call.parts() };
             self.append(Kind::Call, call.function, call.thread, &parts);
         } else {
-            self.append(Kind::Call, call.function, call.thread, &[call.fields(), &time]);
+            self.append(Kind::Call, call.function, call.thread, &[call.fields()]);
         }
-        self.time_field = time;
         self.calls += u64::from(self.stopped.is_none());
         if self.times.is_some_and(|times| times.ended >= times.moment + MOMENT_UNITS) {
             self.write_moment();
@@ -282,9 +276,11 @@ impl Recording {
         let same = self.run.as_ref().is_some_and(|run| run.0 == kind && run.1 == function && run.2 == fields);
         let counted = same && self.pages.as_mut().is_some_and(Pages::count_up);
         if !counted {
-            let time = self.time();
+            let mut time = Vec::new();
+            if let Some(times) = &mut self.times {
+                times.end_call().encode(&mut time);
+            }
             self.append(kind, function, thread, &[&1_u64.to_le_bytes(), fields, &time]);
-            self.time_field = time;
             self.run = Some((kind, function, fields.to_vec()));
         }
         self.calls += u64::from(self.stopped.is_none());

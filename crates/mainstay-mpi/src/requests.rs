@@ -16,6 +16,14 @@ pub struct Region {
     pub map: Arc<Typemap>,
 }
 
+impl Region {
+    /// Address, number of elements and type.
+    #[must_use]
+    pub fn memory(&self) -> (u64, u64, &Typemap) {
+        (self.address, self.count, &self.map)
+    }
+}
+
 /// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {

@@ -42,6 +42,17 @@ impl Typemap {
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.1))
     }
 
+    /// Bytes of `count` elements, at most `limit`, if they are one run from the address on.
+    #[must_use]
+    pub fn dense_bytes(&self, count: u64, limit: u64) -> Option<u64> {
+        match self.runs[..] {
+            [(0, bytes)] if i64::try_from(bytes) == Ok(self.extent) => {
+                Some(bytes.saturating_mul(count).min(limit))
+            }
+            _ => None,
+        }
+    }
+
     /// The runs of `count` elements, at most `limit` bytes of data, neighbours joined where elements touch.
     pub fn runs(&self, count: u64, limit: u64) -> impl Iterator<Item = (i64, usize)> + '_ {
         let dense = matches!(self.runs[..], [(0, bytes)] if i64::try_from(bytes) == Ok(self.extent));

@@ -1,7 +1,29 @@
 //! Numbers of seven bits a byte, lowest first (LEB128); signed ones with the sign in the lowest bit.
 
 /// Appends a number.
-pub fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
+#[inline]
+pub fn put_unsigned(out: &mut Vec<u8>, value: u64) {
+    match one_byte(value) {
+        Some(byte) => out.push(byte),
+        None => put_long(out, value),
+    }
+}
+
+/// The number as it is written, if that is one byte.
+#[inline]
+#[must_use]
+pub fn one_byte(value: u64) -> Option<u8> {
+    u8::try_from(value).ok().filter(|byte| *byte < 0x80)
+}
+
+/// A signed number as an unsigned one, with the sign in the lowest bit.
+#[inline]
+#[must_use]
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
+fn put_long(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
@@ -10,11 +32,13 @@ pub fn put_unsigned(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends a signed number.
+#[inline]
 pub fn put_signed(out: &mut Vec<u8>, value: i64) {
-    put_unsigned(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
+    put_unsigned(out, zigzag(value));
 }
 
 /// Appends a length and bytes.
+#[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_unsigned(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

@@ -58,7 +58,7 @@ fn who_does_not_wait_for_the_disk_has_a_log_that_ends_there_and_says_so() {
         call.put(&Field::Input(Role::Number, 7));
         recording.enter(3);
         // SAFETY: the call has no memory of anybody else's.
-        unsafe { recording.write(&call) };
+        unsafe { recording.write(&mut call) };
         calls += 1;
     }
     let ended = recording.finish();

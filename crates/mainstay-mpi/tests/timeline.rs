@@ -77,7 +77,7 @@ fn put(recording: &mut Recording, function: u16, fields: &[Field<'_>]) {
     call.begin(function, 0);
     fields.iter().for_each(|field| call.put(field));
     // SAFETY: the call has no memory of anybody else's.
-    unsafe { recording.write(&call) };
+    unsafe { recording.write(&mut call) };
 }
 
 /// Moves and zooms as a person does, and writes what the page shows then.

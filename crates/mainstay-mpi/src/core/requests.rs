@@ -1,10 +1,10 @@
 //! Steps of calls that make, start, wait for or free requests.
 
-use super::{Buffer, Core, Side, fill, promise};
+use super::{Buffer, Core, Side, fill, promise, take};
 use crate::call::Call;
 use crate::field::{Field, ObjectKind};
 use crate::replaying::{Halt, Replaying};
-use crate::requests::{Filled, Region, Request, RequestKind};
+use crate::requests::{Filled, Request, RequestKind};
 
 impl Core {
     /// The call will wait for a request.
@@ -38,18 +38,16 @@ impl Core {
 
     /// A piece of memory that the request which this call makes will fill.
     pub fn region(&mut self, buffer: Buffer) {
-        match self.known.map(buffer.datatype) {
-            Some(map) => self.pending.push(Region { address: buffer.address, count: buffer.count, map }),
+        match self.known.region(buffer) {
+            Some(region) => self.pending.push(region),
             None => self.unknown_type = true,
         }
     }
 
     /// What the persistent request which this call makes will send.
     pub fn source(&mut self, buffer: Buffer) {
-        match self.known.map(buffer.datatype) {
-            Some(map) => {
-                self.source = Some(Region { address: buffer.address, count: buffer.count, map });
-            }
+        match self.known.region(buffer) {
+            Some(region) => self.source = Some(region),
             None => self.unknown_type = true,
         }
     }
@@ -97,7 +95,7 @@ impl Core {
         if over {
             for region in std::mem::take(&mut request.regions) {
                 // SAFETY: the caller's promise.
-                unsafe { fill(&mut self.side, call, name, &region, u64::MAX)? };
+                unsafe { fill(&mut self.side, call, name, region.memory(), u64::MAX)? };
             }
         }
         if let Some(envelopes) = &mut self.envelopes {
@@ -143,7 +141,7 @@ impl Core {
             (_, None) if nobody => {}
             (None, None) => {}
             // SAFETY: the caller's promise.
-            (None, Some(source)) => unsafe { self.data_of(call, name, &source)? },
+            (None, Some(source)) => unsafe { take(&mut self.side, call, name, source.memory())? },
             (Some(envelopes), None) => {
                 let (post, posted) = envelopes.started(envelope);
                 request.post = post;
@@ -153,7 +151,7 @@ impl Core {
                 call.put(&Field::To(envelope));
                 envelopes.send_again(source.clone(), handle);
                 // SAFETY: the caller's promise.
-                unsafe { self.data_of(call, name, &source)? };
+                unsafe { take(&mut self.side, call, name, source.memory())? };
             }
         }
         Ok(())
@@ -217,7 +215,7 @@ impl Core {
         }
         for region in regions {
             // SAFETY: the caller's promise.
-            unsafe { fill(&mut self.side, call, name, &region, limit)? };
+            unsafe { fill(&mut self.side, call, name, region.memory(), limit)? };
         }
         Ok(null)
     }
