@@ -1,7 +1,7 @@
 //! The fields of a recorded call: what went in, to be compared at replay, and what came out, to be served.
 
 use crate::envelopes::Envelope;
-use crate::varint::{Bytes, one_byte, put_bytes, put_signed, put_unsigned, zigzag};
+use crate::varint::{Bytes, one_byte, put_bytes, put_signed, put_unsigned, put_word, zigzag};
 use std::fmt;
 
 /// Kinds of MPI objects that a handle may stand for.
@@ -171,8 +171,12 @@ impl<'a> Field<'a> {
                 put_unsigned(out, made);
             }
             Self::Time(idle, spent) => {
-                put_number(out, 23, idle);
-                put_unsigned(out, spent);
+                if let (Some(idle), Some(spent)) = (one_byte(idle), one_byte(spent)) {
+                    put_word(out, 23 | u64::from(idle) << 8 | u64::from(spent) << 16, 3);
+                } else {
+                    put_number(out, 23, idle);
+                    put_unsigned(out, spent);
+                }
             }
             Self::Made(calls) => put_number(out, 24, calls),
         }
@@ -230,18 +234,17 @@ pub fn fields(body: &[u8]) -> impl Iterator<Item = Field<'_>> {
 #[inline]
 fn put_object(out: &mut Vec<u8>, number: u8, kind: ObjectKind, id: u64) {
     if let Some(id) = one_byte(id) {
-        out.extend_from_slice(&[number, kind as u8, id]);
+        put_word(out, u64::from(number) | u64::from(kind as u8) << 8 | u64::from(id) << 16, 3);
     } else {
         out.extend_from_slice(&[number, kind as u8]);
         put_unsigned(out, id);
     }
 }
 
-// Two bytes are one store.
 #[inline]
 fn put_number(out: &mut Vec<u8>, number: u8, value: u64) {
     if let Some(value) = one_byte(value) {
-        out.extend_from_slice(&[number, value]);
+        put_word(out, u64::from(number) | u64::from(value) << 8, 2);
     } else {
         out.push(number);
         put_unsigned(out, value);
@@ -261,8 +264,7 @@ fn envelope(bytes: &mut Bytes<'_>) -> Option<Envelope> {
 #[inline]
 fn put_digest(out: &mut Vec<u8>, number: u8, length: u64, crc: u32) {
     if let Some(length) = one_byte(length) {
-        let [a, b, c, d] = crc.to_le_bytes();
-        out.extend_from_slice(&[number, length, a, b, c, d]);
+        put_word(out, u64::from(number) | u64::from(length) << 8 | u64::from(crc) << 16, 6);
     } else {
         put_number(out, number, length);
         out.extend_from_slice(&crc.to_le_bytes());

@@ -76,6 +76,8 @@ pub struct Pages {
     /// Number of the page that is being filled, and how far, in bytes.
     page: u64,
     offset: usize,
+    /// Where that page stands in the mapping, in bytes.
+    base: usize,
     /// Of that page's checksums.
     seed: u32,
     /// Where the last record begins, if it is in this page and may still count up: see [`Pages::count_up`].
@@ -182,6 +184,7 @@ impl Pages {
             map,
             page: 0,
             offset: 0,
+            base: header.ring_offset(0),
             seed: 0,
             last: None,
             shared,
@@ -425,12 +428,14 @@ impl Pages {
         }
         let failed = if self.behind { Some(STOPPED_BEHIND) } else { self.state().failed };
         if let Some(errno) = failed {
+            // The page before is the current one again: `base` was not moved.
             self.page -= 1;
             self.offset = self.header.page_bytes as usize;
             return Err(errno);
         }
         let seed = self.header.seed(self.page);
         let page = self.page;
+        self.base = self.header.ring_offset(page);
         self.seed = seed;
         self.offset = PAGE_HEADER_BYTES;
         self.last = None;
@@ -456,7 +461,7 @@ impl Pages {
     }
 
     fn current(&mut self) -> &mut [u8] {
-        let at = self.header.ring_offset(self.page);
+        let at = self.base;
         // SAFETY: the mapping is as long as header and pages; the writer thread reads only pages that were ordered, and a
         // slot becomes current again only after its write is complete (`wait_written`).
         unsafe {

@@ -1,5 +1,18 @@
 //! Numbers of seven bits a byte, lowest first (LEB128); signed ones with the sign in the lowest bit.
 
+/// Appends the lowest `length` bytes of a word, at most eight: one store, where a slice of a few bytes is a call.
+#[inline]
+pub fn put_word(out: &mut Vec<u8>, word: u64, length: usize) {
+    assert!(length <= 8, "a word has eight bytes");
+    out.reserve(8);
+    let end = out.len();
+    // SAFETY: there is room for eight bytes behind the end, and `length` of them are written.
+    unsafe {
+        out.as_mut_ptr().add(end).cast::<[u8; 8]>().write(word.to_le_bytes());
+        out.set_len(end + length);
+    }
+}
+
 /// Appends a number.
 #[inline]
 pub fn put_unsigned(out: &mut Vec<u8>, value: u64) {
