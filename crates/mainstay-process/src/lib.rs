@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acknowledgement;
+mod answering;
 mod attempts;
 pub mod blocking;
 pub mod checkpoint;

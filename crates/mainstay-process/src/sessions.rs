@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// Frames for each peer, whole, each behind its length.
-    outgoing: BTreeMap<NodeId, Vec<u8>>,
+    pub(crate) outgoing: BTreeMap<NodeId, Vec<u8>>,
     /// Messages that wait for an announcement on its way to this node, in the order of arrival.
     pub(crate) postponed: VecDeque<Arrived>,
     pub(crate) wishes: Vec<Wish>,
@@ -95,7 +95,7 @@ impl Sessions {
     }
 
     /// Tells, and keeps places, at once; what changes the process itself is left in `wishes`.
-    fn perform_at_once(&mut self, channel: &mut Channel) {
+    pub(crate) fn perform_at_once(&mut self, channel: &mut Channel) {
         let Self { wishes, outgoing, .. } = self;
         wishes.retain(|wish| match wish {
             Wish::Tell { to, body } => {
@@ -115,7 +115,7 @@ impl Sessions {
 }
 
 /// Frames that may leave for `peer` now, into its buffer.
-fn put_ready(links: &mut Links, outgoing: &mut Vec<u8>, peer: NodeId, attaches: bool) {
+pub(crate) fn put_ready(links: &mut Links, outgoing: &mut Vec<u8>, peer: NodeId, attaches: bool) {
     let Links { channel, logging, .. } = links;
     let attach = |out: &mut Vec<u8>| {
         if attaches {
@@ -339,52 +339,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
         self.say_heard(peer);
         Ok(())
-    }
-
-    /// Tells a node that collects all that this one has for it.
-    fn answer_collector(&mut self, peer: NodeId) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        if links.channel.session(peer).is_none() {
-            // It asks again in its next session.
-            return;
-        }
-        links.logging.collect(peer, &mut sessions.wishes);
-        sessions.perform_at_once(&mut links.channel);
-        let outgoing = sessions.outgoing.entry(peer).or_default();
-        put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
-        links.channel.close_collection(peer).put_with_length(outgoing);
-    }
-
-    pub(crate) fn answer_collectors(&mut self, collecting: &Collecting) {
-        for &peer in &collecting.to_answer {
-            self.answer_collector(peer);
-        }
-    }
-
-    /// Behind everything that this node ever sent: a peer that collects waits for no more of it.
-    pub(crate) fn say_recovered(&mut self) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        sessions.perform_at_once(&mut links.channel);
-        for (&peer, outgoing) in &mut sessions.outgoing {
-            if links.channel.session(peer).is_some() {
-                put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
-                links.channel.close_recovery(peer).put_with_length(outgoing);
-                if self.life == Life::Running && links.channel.is_recovered(peer) {
-                    Frame::Heard.put_with_length(outgoing);
-                }
-            }
-        }
-    }
-
-    fn answer_collectors_if_due(&mut self) {
-        let Some(mine) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut()) else {
-            return;
-        };
-        if mine.may_answer() {
-            for peer in std::mem::take(&mut mine.to_answer) {
-                self.answer_collector(peer);
-            }
-        }
     }
 
     fn message(
