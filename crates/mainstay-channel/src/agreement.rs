@@ -99,6 +99,19 @@ impl Channel {
         self.link(peer).heard_by.is_some()
     }
 
+    /// Whether `peer` may say how far its replay has come.
+    ///
+    /// # Errors
+    /// [`Refusal`], if it was not recovering when it greeted, or has recovered since.
+    pub fn check_recovers(&self, peer: NodeId) -> Result<(), Refusal> {
+        match &self.link(peer).stage {
+            Stage::Open(session) if session.receiving.awaits_recovery() => Ok(()),
+            Stage::Open(_) | Stage::Apart | Stage::Greeting(_) => {
+                Err(Refusal::OutOfTurn { node: peer, what: "Passive", when: "while it was not recovering" })
+            }
+        }
+    }
+
     /// Peers that were recovered when they heard that this life is, ascending, each with the first of its lives that did.
     #[must_use]
     pub fn outlived(&self) -> Vec<(NodeId, Incarnation)> {

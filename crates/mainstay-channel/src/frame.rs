@@ -50,6 +50,13 @@ pub enum Frame<'a> {
         /// Nodes, ascending, each with the first of its lives that did.
         lives: Vec<(NodeId, Incarnation)>,
     },
+    /// The one who speaks recovers, and nothing that it has taken in so far leads its replay on: all that this replay has made for the other stands in
+    /// front of this frame.
+    Passive {
+        /// The nodes that recover, the one who speaks among them, ascending. Of each the life and the last delivery replayed, as that node
+        /// itself said it when it was passive last.
+        reached: Vec<Reached>,
+    },
     /// The lives that the one who speaks has sessions with, its own among them: none of them depends on what it lost, and it depends on
     /// nothing that they lost. Said to who asks, and by who asks.
     Agreed {
@@ -75,6 +82,17 @@ pub enum Frame<'a> {
         /// What it says, for a person: at most [`REFUSAL_BYTES_MAX`] bytes without control characters.
         text: &'a str,
     },
+}
+
+/// How far the replay of a node has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reached {
+    /// Which node.
+    pub node: NodeId,
+    /// The life that replays.
+    pub life: Incarnation,
+    /// The last delivery replayed.
+    pub delivery: DeliveryIndex,
 }
 
 /// A message of one handler to another.
@@ -191,6 +209,7 @@ impl<'a> Frame<'a> {
             Self::Heard => out.push(KIND_HEARD),
             Self::Agreed { asks, lives } => put_lives(KIND_AGREED, *asks, lives, out),
             Self::Outlived { asks, lives } => put_lives(KIND_OUTLIVED, *asks, lives, out),
+            Self::Passive { reached } => put_reached(reached, out),
             Self::Refused { code, text } => {
                 assert!(text.len() <= REFUSAL_BYTES_MAX, "refusals are short");
                 out.extend_from_slice(&[KIND_REFUSED, *code]);
@@ -244,6 +263,7 @@ impl<'a> Frame<'a> {
                 let (asks, lives) = take_lives(&mut reader)?;
                 Self::Outlived { asks, lives }
             }
+            KIND_PASSIVE => Self::Passive { reached: take_reached(&mut reader)? },
             kind => return Err(FrameError::Kind { kind }),
         };
         match reader.rest().len() {
@@ -268,6 +288,7 @@ impl<'a> Frame<'a> {
             Self::Agreed { .. } => "Agreed",
             Self::Heard => "Heard",
             Self::Outlived { .. } => "Outlived",
+            Self::Passive { .. } => "Passive",
             Self::Refused { .. } => "Refused",
         }
     }
@@ -355,6 +376,26 @@ fn take_lives(from: &mut Reader<'_>) -> Result<(bool, Vec<(NodeId, Incarnation)>
     Ok((asks, lives))
 }
 
+fn put_reached(reached: &[Reached], out: &mut Vec<u8>) {
+    out.push(KIND_PASSIVE);
+    let count = u32::try_from(reached.len()).expect("a cluster has fewer than 2^32 nodes");
+    out.extend_from_slice(&count.to_le_bytes());
+    for Reached { node, life, delivery } in reached {
+        out.extend_from_slice(&node.0.to_le_bytes());
+        out.extend_from_slice(&life.0.to_le_bytes());
+        out.extend_from_slice(&delivery.0.to_le_bytes());
+    }
+}
+
+fn take_reached(from: &mut Reader<'_>) -> Result<Vec<Reached>, FrameError> {
+    let mut reached = Vec::new();
+    for _ in 0..from.u32()? {
+        let (node, life) = (NodeId(from.u32()?), Incarnation(from.u64()?));
+        reached.push(Reached { node, life, delivery: DeliveryIndex(from.u64()?) });
+    }
+    Ok(reached)
+}
+
 fn put_number(kind: u8, number: u64, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(&number.to_le_bytes());
@@ -382,3 +423,4 @@ const KIND_MARKER: u8 = 10;
 const KIND_AGREED: u8 = 11;
 const KIND_HEARD: u8 = 12;
 const KIND_OUTLIVED: u8 = 13;
+const KIND_PASSIVE: u8 = 14;

@@ -9,7 +9,7 @@ use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, Sto
 use mainstay_types::snapshot::SnapshotId;
 
 /// The version of the frames. A change of any frame changes it; only [`Hello`] keeps its beginning in all versions.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 
 /// Most ended lives that a node remembers and tells; older ones are forgotten.
 pub const ENDS_MAX: usize = 256;

@@ -1,6 +1,6 @@
 //! Frames read back as they were written, and no other bytes are taken for one.
 
-use mainstay_channel::frame::{Frame, FrameError, Message, REFUSAL_BYTES_MAX, split};
+use mainstay_channel::frame::{Frame, FrameError, Message, REFUSAL_BYTES_MAX, Reached, split};
 use mainstay_channel::hello::{Declared, Hello, Identity, PROTOCOL};
 use mainstay_channel::refusal::Refusal;
 use mainstay_types::determinant::{Place, Point};
@@ -59,6 +59,9 @@ fn frames() -> Vec<Frame<'static>> {
         Frame::Agreed { asks: true, lives: vec![(NodeId(1), Incarnation(4)), (NodeId(2), Incarnation(7))] },
         Frame::Heard,
         Frame::Outlived { asks: false, lives: vec![(NodeId(3), Incarnation(9))] },
+        Frame::Passive {
+            reached: vec![Reached { node: NodeId(3), life: Incarnation(9), delivery: DeliveryIndex(7) }],
+        },
         Frame::Pinned { bytes: 99 },
         Frame::Marker { snapshot: SnapshotId { number: 1, initiator: NodeId(2), life: Incarnation(3) } },
         Frame::Refused { code: 6, text: "an older life" },

@@ -21,10 +21,17 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         }
         links.logging.collect(peer, &mut sessions.wishes);
+        self.put_made_for(peer);
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        sessions.put(peer, &links.channel.close_collection(peer));
+    }
+
+    /// What the history has made for `peer` so far: what is put next stands behind it.
+    pub(crate) fn put_made_for(&mut self, peer: NodeId) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         sessions.perform_at_once(&mut links.channel);
         let outgoing = sessions.outgoing.entry(peer).or_default();
         put_ready(links, outgoing, peer, self.config.rules.keep(Rule::DeterminantsTravel));
-        links.channel.close_collection(peer).put_with_length(outgoing);
     }
 
     pub(crate) fn answer_collectors(&mut self, collecting: &Collecting) {

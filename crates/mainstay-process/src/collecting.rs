@@ -17,8 +17,10 @@
 //! behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
 //! once than the policy survives; then the nodes that do depend on it say so when they greet.
 
+mod passive;
 mod together;
 
+use self::passive::Passive;
 use self::together::Together;
 use crate::attempts::{lsn_of_input, lsn_of_message};
 use crate::effect::{Abandoned, Effect};
@@ -52,6 +54,8 @@ pub(crate) struct Collecting {
     recovering: BTreeSet<NodeId>,
     /// Who was down in the time of this collection, and who with whom.
     pub(crate) together: Together,
+    /// Whether anybody who recovers may still bring anybody else something.
+    pub(crate) passive: Passive,
     /// Who crashed after this node did, and kept nothing in memory that it would have kept for this node.
     pub(crate) rejoining: BTreeSet<NodeId>,
     /// Deliveries of this node's own journal behind the first hole.
@@ -114,12 +118,14 @@ impl Collecting {
         self.to_answer.remove(&peer);
         self.messages.retain(|(from, _), _| *from != peer);
         self.together.session_changed(peer);
+        self.passive.session_changed(peer);
     }
 
     /// The session with `peer` ended. One that recovers had more to send.
     pub(crate) fn disconnected(&mut self, peer: NodeId) {
         self.to_answer.remove(&peer);
         self.together.session_changed(peer);
+        self.passive.session_changed(peer);
         if self.recovering.remove(&peer) {
             self.waiting_for.insert(peer);
         }
@@ -148,6 +154,11 @@ impl Collecting {
     pub(crate) fn recovered(&mut self, peer: NodeId) {
         self.recovering.remove(&peer);
         self.together.recovered(peer);
+    }
+
+    /// Who recovers as well, in a session with this node.
+    pub(crate) fn recovering(&self) -> &BTreeSet<NodeId> {
+        &self.recovering
     }
 
     /// Whether nobody is left to hear from but nodes that collect themselves: a node that collects answers another one last, with what
@@ -246,7 +257,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             else {
                 return;
             };
-            match collecting.take(next_index, life) {
+            let next = collecting.take(next_index, life);
+            collecting.passive.set(matches!(next, Next::None) && collecting.waiting_for.is_empty());
+            match next {
                 Next::Journaled(Journaled { lsn, end, life, prefix, delivery }) => {
                     self.replay_collected(lsn, end, life, &prefix, &delivery, out);
                 }
@@ -291,7 +304,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 Next::None if !collecting.waiting_for.is_empty() => return,
                 Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
-                    if self.goes_behind_a_recovered_node(out) || self.asks_who_outlived_whom() {
+                    if self.goes_behind_a_recovered_node(out)
+                        || self.asks_who_outlived_whom()
+                        || self.awaits_the_replays_of_others()
+                    {
                         return;
                     }
                     if !self.void_what_is_behind_the_hole(out) {

@@ -225,9 +225,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    /// More nodes were down at once than a policy survives: it is told how far this one came, and it waits for the others to go back.
-    pub(crate) fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
-        let Some(failures) = self.failures_survived() else { return };
+    /// Nodes that were down together with this one, and whether they are more than the policies survive.
+    pub(crate) fn down_together(&self, collecting: &Collecting) -> (BTreeSet<NodeId>, bool) {
+        let Some(failures) = self.failures_survived() else { return Default::default() };
         let together = collecting.together.most();
         // Where one failure is survived, whoever failed besides was one too many, whether or not it is up again.
         let others: BTreeSet<NodeId> = match failures {
@@ -235,6 +235,15 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             _ => together,
         };
         let beyond = !others.is_empty() && others.len() + 1 > usize::from(failures);
+        (others, beyond)
+    }
+
+    /// More nodes were down at once than a policy survives: it is told how far this one came, and it waits for the others to go back.
+    pub(crate) fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
+        if self.failures_survived().is_none() {
+            return;
+        }
+        let (others, beyond) = self.down_together(collecting);
         let orphans = self.history.links.as_ref().is_some_and(|links| links.channel.has_orphans());
         if (beyond || orphans) && !self.began_whole {
             let life = Incarnation(self.incarnation.0.saturating_sub(1));

@@ -367,6 +367,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.publish(out);
             self.settle(out);
             self.go_on(out);
+            self.say_passive();
             self.perform_wishes(out);
             self.cut(round_ends, out);
             self.finish_snapshot(out);

@@ -273,6 +273,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
             Frame::Heard => links.channel.heard(peer)?,
             Frame::Outlived { asks, lives } => self.take_outlived(peer, asks, &lives, out),
+            Frame::Passive { reached } => {
+                links.channel.check_recovers(peer)?;
+                self.take_passive(peer, reached, out);
+            }
             Frame::Agreed { asks, lives } => {
                 links.channel.rejoined(peer);
                 self.line.take_agreed(peer, asks, lives);

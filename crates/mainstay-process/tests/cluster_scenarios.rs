@@ -5,6 +5,7 @@ mod support;
 use mainstay_channel::frame::{Frame, split};
 use mainstay_process::effect::Effect;
 use mainstay_process::event::{Event, PeerEvent};
+use mainstay_process::loss::Loss;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::{DeliveryIndex, NodeId};
 use mainstay_types::level::Level;
@@ -187,6 +188,47 @@ fn crash_together(net: &mut Net, nodes: [NodeId; 2]) {
     for node in nodes {
         net.start(node, None);
     }
+}
+
+/// The first holds where the third delivered its last message, and makes that message only when the third has made its own again. What the third
+/// asks goes with that, and the answer in front of what it leads to (seed 40747 of `beyond`).
+#[test]
+fn what_the_replay_of_another_is_about_to_bring_is_not_stated_as_lost() {
+    let mut net = Net::new([Policy::SenderBased; 3], Level::Disk, 1);
+    net.settle();
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    let names = ["via:21", "via:3132"].map(str::to_owned);
+    for (node, name) in [(one, &names[0]), (two, &names[1])] {
+        net.ask(node, name);
+        net.settle();
+    }
+    assert_eq!(net.answers.len(), 2);
+    net.beyond = Some(Beyond::default());
+    let delivered = net.nodes[&three].process.executed();
+    net.crash(one);
+    net.start(one, None);
+    // The third tells what it delivered where, and where the first delivered its message; what the first delivered before that, the second has not
+    // told yet.
+    for (from, to) in [(1, 3), (3, 1), (1, 2)] {
+        net.arrive(from, to);
+    }
+    net.crash(three);
+    net.start(three, None);
+    for (from, to) in [(2, 1), (1, 3), (3, 1), (1, 3), (3, 1), (3, 2), (2, 3), (3, 1), (1, 3)] {
+        net.arrive(from, to);
+    }
+    net.settle();
+    let beyond = net.beyond.take().expect("it was set");
+    assert!(beyond.rolled_back.is_empty() && beyond.stopped.is_empty(), "{beyond:?}");
+    assert!(beyond.losses.iter().any(|(node, _)| *node == three), "more failed than is survived: {beyond:?}");
+    for (node, loss) in &beyond.losses {
+        let all =
+            matches!(loss, Loss::Recovered { recovered, .. } if *node != three || *recovered == delivered);
+        assert!(all, "{node} delivered up to {delivered}, and all of it comes back: {loss}");
+    }
+    // An answer that differs from the first one fails the test.
+    net.ask_again(&names);
+    assert_eq!(net.answers.len(), 2);
 }
 
 fn all_but_from_two_to_one_arrives(net: &mut Net) {

@@ -324,6 +324,7 @@ impl World {
             other @ (Frame::Agreed { .. }
             | Frame::Heard
             | Frame::Outlived { .. }
+            | Frame::Passive { .. }
             | Frame::Pinned { .. }
             | Frame::Recovered { .. }
             | Frame::Marker { .. }

@@ -16,7 +16,8 @@ use mainstay_types::level::Level;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 
-/// A ring of nodes: a request is folded into each node's chain in turn, and comes back with all their values.
+/// A ring of nodes: a request is folded into each node's chain in turn, and comes back with all their values. One that is
+/// called "via:" and a list of nodes goes through these instead, of which the last is the one that was asked.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     pub(crate) me: u32,
@@ -32,8 +33,10 @@ impl Ring {
         self.chain
     }
 
-    pub(crate) fn next(&self) -> NodeId {
-        NodeId(self.me % 3 + 1)
+    /// Where a request goes that so many nodes have folded.
+    pub(crate) fn next(&self, request: &str, folds: usize) -> NodeId {
+        let route = request.strip_prefix("via:").map(|route| u32::from(route.as_bytes()[folds - 1] - b'0'));
+        NodeId(route.unwrap_or(self.me % 3 + 1))
     }
 }
 
@@ -42,7 +45,7 @@ impl Handler for Ring {
         let text = String::from_utf8(body.to_vec()).expect("tests send text");
         let value = self.fold(&text);
         let RequestId(request) = context.request();
-        context.tell(self.next(), format!("{} {} {text} {value:x}", self.me, request.0));
+        context.tell(self.next(&text, 1), format!("{} {} {text} {value:x}", self.me, request.0));
         None
     }
 
@@ -52,13 +55,14 @@ impl Handler for Ring {
         let mut number = || words.next().expect("a word").parse::<u64>().expect("a number");
         let (home, request) = (number(), number());
         let folded = words.next().expect("the request's text").to_owned();
+        let folds = words.count() + 1;
         if home == u64::from(self.me) {
             context
                 .answer(RequestId(DeliveryIndex(request)), Answer { status: 200, body: text.into_bytes() });
             return;
         }
         let value = self.fold(&folded);
-        context.tell(self.next(), format!("{text} {value:x}"));
+        context.tell(self.next(&folded, folds), format!("{text} {value:x}"));
     }
 
     fn query(&self, _: &[u8]) -> Answer {
