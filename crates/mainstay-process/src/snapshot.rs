@@ -69,6 +69,9 @@ pub enum Missed {
     /// Its journal took no record just then, or its part could not be written.
     #[error("its disk could not take it")]
     Disk,
+    /// A sync of its journal had failed: nothing of it becomes durable any more before a restart.
+    #[error("a sync of its journal failed, and it was not restarted")]
+    Poisoned,
     /// It stands alone: there is no cluster to take a snapshot of.
     #[error("it is no node of a cluster")]
     StandsAlone,
@@ -201,7 +204,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Life::Stopping { .. } | Life::Stopped | Life::Abandoned => Err(Missed::Stopping),
             Life::Running => match self.journal.health() {
                 Health::Good => Ok(()),
-                Health::Full { .. } | Health::Poisoned { .. } | Health::Sealed => Err(Missed::Disk),
+                Health::Full { .. } => Err(Missed::Disk),
+                Health::Poisoned { .. } => Err(Missed::Poisoned),
+                Health::Sealed => Err(Missed::Stopping),
             },
         }
     }
@@ -264,6 +269,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 self.snapshots.due = Some(snapshot);
                 return;
             }
+            Err(AppendError::Poisoned { .. }) => return self.miss_snapshot(snapshot, Missed::Poisoned),
             Err(_) => return self.miss_snapshot(snapshot, Missed::Disk),
         }
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };

@@ -252,7 +252,7 @@ impl Refusal {
                 503,
                 "poisoned",
                 "A sync of the journal failed, so that what the disk holds is unknown. Whether this request will take effect is \
-                 known after a restart of the service; then send it again with the same identity.",
+                 known after a restart of the service; then send it again with the same identity. A snapshot was not begun.",
             ),
             Self::Stopping => fixed(
                 503,

@@ -184,13 +184,22 @@ fn missed(why: Missed) -> Refusal {
         Missed::Recovering => Refusal::Recovering,
         Missed::Stopping => Refusal::Stopping,
         Missed::StandsAlone => Refusal::StandsAlone,
-        Missed::Disk | Missed::Crashed | Missed::Superseded => Refusal::DiskFull,
+        Missed::Poisoned => Refusal::Poisoned,
+        Missed::Disk => Refusal::DiskFull,
+        // What a snapshot under way comes to, never one that would begin.
+        Missed::Crashed | Missed::Superseded => Refusal::OutcomeUnknown,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_poisoned_journal_is_not_called_a_full_disk() {
+        assert_eq!(missed(Missed::Poisoned).code(), "poisoned");
+        assert_eq!(missed(Missed::Disk).code(), "unavailable-disk-full");
+    }
 
     #[test]
     fn paths_below_snapshots_are_read() {

@@ -1,7 +1,7 @@
 //! The flags that a node has besides those of every service: which node it is, and of which cluster.
 
 use crate::cluster::Cluster;
-use crate::command_line::{self, Flags, run_or_replay, show_defaults};
+use crate::command_line::{self, Flags, run_or_replay, set, show_defaults};
 use crate::instance::Node;
 use crate::server::Server;
 use clap::{CommandFactory, Parser};
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Where the help has the flags of this file.
 const CLUSTER: &str = "Cluster";
@@ -44,6 +45,13 @@ pub struct NodeFlags {
     /// Let that file grow to so many bytes for one other node; at both limits new requests are refused [default: 256 MiB]
     #[arg(long, help_heading = CLUSTER, value_name = "BYTES", env = "MAINSTAY_SENDER_LOG_SPILL_BYTES", requires = "node")]
     pub sender_log_spill_bytes: Option<u64>,
+    /// Requests that wait while a blocking snapshot is taken; more are refused [default: 1024]
+    #[arg(long, help_heading = CLUSTER, value_name = "COUNT", env = "MAINSTAY_BLOCKED_REQUESTS_MAX", requires = "node")]
+    pub blocked_requests_max: Option<usize>,
+    /// Go on by itself after so many seconds in which nobody asked to stay blocked [default: 10]
+    #[arg(long, help_heading = CLUSTER, value_name = "SECONDS", env = "MAINSTAY_BLOCK_SECONDS", requires = "node",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub block_seconds: Option<u64>,
 }
 
 /// An entry of the list of nodes.
@@ -95,7 +103,10 @@ impl NodeFlags {
                 self.sender_log_memory_bytes.into_iter().fold(cluster, Cluster::sender_log_memory_bytes);
             let cluster =
                 self.sender_log_spill_bytes.into_iter().fold(cluster, Cluster::sender_log_spill_bytes);
-            server = server.cluster(self.tls.iter().fold(cluster, Cluster::tls_in));
+            server = server.cluster(self.tls.iter().fold(cluster, Cluster::tls_in)).limits(|limits| {
+                set(&mut limits.blocked_requests_max, self.blocked_requests_max);
+                set(&mut limits.block_max, self.block_seconds.map(Duration::from_secs));
+            });
         }
         self.service.apply(server)
     }
@@ -167,10 +178,14 @@ mod tests {
         assert!(given(&["--nodes", "1=127.0.0.1:7171"]).is_err());
         assert!(given(&["--tls", "certificates"]).is_err());
         assert!(given(&["--policy", "eager"]).is_err());
-        let flags =
-            given(&["--node", "1", "--nodes", "1=127.0.0.1:7171,2=127.0.0.1:7172", "--policy", "hybrid"]);
+        let node = ["--node", "1", "--nodes", "1=127.0.0.1:7171,2=127.0.0.1:7172"];
+        assert!(given(&[node.as_slice(), &["--block-seconds", "0"]].concat()).is_err());
+        let chosen = ["--policy", "hybrid", "--block-seconds", "3", "--blocked-requests-max", "7"];
+        let flags = given(&[node.as_slice(), &chosen].concat());
         let server = flags.expect("these are flags").apply(Node::named("shop").server());
         assert_eq!(server.settings().process.policy, Policy::Hybrid);
+        let limits = server.settings().process.limits;
+        assert_eq!((limits.block_max, limits.blocked_requests_max), (Duration::from_secs(3), 7));
         assert_eq!(server.settings().directory, PathBuf::from("shop-n1.mainstay"));
     }
 }
