@@ -34,6 +34,8 @@ pub const ALLOCATOR: &str = "GLIBC_TUNABLES";
 pub const FILLED_MEMORY: &str = "glibc.malloc.perturb=85:glibc.malloc.tcache_count=0";
 /// `1`: pages are compressed.
 pub const COMPRESS: &str = "MAINSTAY_MPI_COMPRESS";
+/// Clocks that the program read before its first call of MPI, as the shim writes them; in the log among its environment.
+pub const EARLY_CLOCKS: &str = "MAINSTAY_MPI_EARLY_CLOCKS";
 /// The log that is replayed.
 pub const REPLAY: &str = "MAINSTAY_MPI_REPLAY";
 /// Where the replay says how it went.
@@ -201,6 +203,7 @@ pub fn program_hash(bytes: &[u8]) -> String {
 
 /// Variables that a program's behaviour commonly hangs on, and that hold no secrets.
 fn is_kept(name: &str) -> bool {
-    const NAMES: [&str; 7] = [ALLOCATOR, "HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER"];
+    const NAMES: [&str; 8] =
+        [ALLOCATOR, EARLY_CLOCKS, "HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER"];
     NAMES.contains(&name) || ["LC_", "OMP_", "PYTHON"].iter().any(|begin| name.starts_with(begin))
 }

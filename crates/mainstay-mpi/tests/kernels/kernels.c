@@ -1,7 +1,7 @@
 // Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
 //
 //   kernels NAME[:N]…    each with its own or N rounds: ring halo workers pool server persistent derived split collectives probe
-//                        corner large truncated forked window crash killed aborted differs unwritten
+//                        corner large loaded truncated forked window crash killed aborted differs unwritten
 //
 // Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
 #include <mpi.h>
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static int rank, size;
@@ -755,6 +756,23 @@ static void large(int rounds)
 #endif
 }
 
+// When the program was loaded: read before any call of MPI, and what a rank sends hangs on it.
+static struct timespec loaded_at;
+__attribute__((constructor)) static void take_the_time(void)
+{
+    for (int i = 0; i < 3; i++)
+        clock_gettime(CLOCK_MONOTONIC, &loaded_at);
+}
+
+static void loaded(int rounds)
+{
+    long sent[2] = {time(NULL) - (long)loaded_at.tv_sec, loaded_at.tv_nsec}, got[2];
+    for (int i = 0; i < rounds; i++)
+        MPI_Sendrecv(sent, 2, MPI_LONG, (rank + 1) % size, 6, got, 2, MPI_LONG, (rank + size - 1) % size, 6,
+            MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    printf("rank %d loaded at %ld\n", rank, loaded_at.tv_nsec);
+}
+
 // One-sided: forwarded, and not replayed yet.
 static void window(int rounds)
 {
@@ -784,7 +802,8 @@ int main(int argc, char **argv)
         {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
         {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
         {"corner", corner, 10}, {"truncated", truncated, 3}, {"forked", forked, 3}, {"aborted", aborted, 5},
-        {"differs", differs, 3}, {"window", window, 2}, {"large", large, 5}, {"unwritten", unwritten, 5},
+        {"differs", differs, 3}, {"window", window, 2}, {"large", large, 5},
+        {"loaded", loaded, 3}, {"unwritten", unwritten, 5},
     };
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

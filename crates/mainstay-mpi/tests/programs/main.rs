@@ -70,7 +70,7 @@ impl Mpi {
 }
 
 /// All kernels in C that end.
-const KERNELS: [&str; 13] = [
+const KERNELS: [&str; 14] = [
     "ring",
     "halo",
     "workers",
@@ -83,6 +83,7 @@ const KERNELS: [&str; 13] = [
     "probe",
     "corner",
     "large",
+    "loaded",
     "forked",
 ];
 
@@ -292,6 +293,11 @@ fn every_rank_of_netpipe_replays_alone_without_a_network() {
     }
 }
 
+/// Input of LAMMPS: a Lennard-Jones melt.
+const MELT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 8 0 8 0 8\ncreate_box 1 box\n\
+     create_atoms 1 box\nmass 1 1.0\nvelocity all create 3.0 87287 loop geom\npair_style lj/cut 2.5\n\
+     pair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\nfix 1 all nve\nthermo 10\nrun 50\n";
+
 #[test]
 #[ignore = "the full run has time for it"]
 fn every_rank_of_lammps_replays_alone_without_a_network() {
@@ -301,10 +307,7 @@ fn every_rank_of_lammps_replays_alone_without_a_network() {
             continue;
         }
         let scene = Scene::new(mpi, &["/usr/bin/lmp", "-in", "in.melt"]);
-        let input = "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 8 0 8 0 8\ncreate_box 1 box\n\
-                     create_atoms 1 box\nmass 1 1.0\nvelocity all create 3.0 87287 loop geom\npair_style lj/cut 2.5\n\
-                     pair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\nfix 1 all nve\nthermo 10\nrun 50\n";
-        std::fs::write(scene.path("in.melt"), input).expect("a file");
+        std::fs::write(scene.path("in.melt"), MELT).expect("a file");
         assert_real_program_replays(&scene, &["log.lammps"]);
     }
 }
@@ -396,6 +399,27 @@ fn a_crash_on_a_message_from_anywhere_comes_again() {
             assert!(replayed.line().contains("signal 11"), "{}", replayed.line());
             scene.assert_same_output(0);
         }
+    }
+}
+
+#[test]
+fn a_replay_under_valgrind_goes_as_far_and_ends_as_the_recorded_rank() {
+    if !runs("valgrind", &["--version"]) {
+        println!("skipped: a replay under valgrind: it is not installed");
+        return;
+    }
+    for mpi in installed("a replay under valgrind") {
+        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["ring:3", "pool:5", "derived:2", "split:2"]);
+        assert!(scene.record().status.success());
+        let options = replay::Options {
+            folder: scene.path("run"),
+            under: ["valgrind", "--quiet", "--log-file=/dev/null"].map(str::to_owned).to_vec(),
+            ..replay::Options::default()
+        };
+        let replayed = scene.replay_with(1, &options);
+        assert_eq!(replayed.left.word, "complete", "{}", replayed.line());
+        assert!(replayed.status.success());
+        scene.assert_same_output(1);
     }
 }
 

