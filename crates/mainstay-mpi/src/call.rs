@@ -3,6 +3,7 @@
 use crate::checksum::crc32c_append;
 use crate::field::Field;
 use crate::typemap::Typemap;
+use crate::varint::put_word;
 
 /// The fields of a call. Small ones are collected here; data in one piece stays where it is until the record is written.
 #[derive(Debug, Default)]
@@ -59,6 +60,12 @@ impl Call {
     #[inline(always)]
     pub fn put(&mut self, field: &Field<'_>) {
         field.encode(&mut self.fields);
+    }
+
+    /// Adds a field that is as short as this, as a word and its length in bytes.
+    #[inline]
+    pub fn put_word(&mut self, word: u64, length: usize) {
+        put_word(&mut self.fields, word, length);
     }
 
     /// Adds the data that a call left in the program's memory at `address`.

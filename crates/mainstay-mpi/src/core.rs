@@ -129,6 +129,13 @@ impl Core {
         self.style
     }
 
+    /// Whether what goes in is written and nothing more is made of it.
+    #[inline]
+    #[must_use]
+    pub fn records_plainly(&self) -> bool {
+        self.envelopes.is_none() && matches!(self.side, Side::Recording(_))
+    }
+
     /// A call begins.
     pub fn open(&mut self, call: &mut Call, name: &str) -> Result<(), Halt> {
         self.pending.clear();

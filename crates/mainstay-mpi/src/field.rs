@@ -64,6 +64,9 @@ pub enum Role {
     Count = 4,
 }
 
+/// Number of a [`Field::Handle`].
+pub const HANDLE_FIELD: u8 = 5;
+
 /// One field. Numbers below 16 are inputs, which replay compares; the others are results, which it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
@@ -123,7 +126,7 @@ impl<'a> Field<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Input(role, value) => put_number(out, role as u8, zigzag(value)),
-            Self::Handle(kind, id) => put_object(out, 5, kind, id),
+            Self::Handle(kind, id) => put_object(out, HANDLE_FIELD, kind, id),
             Self::Data(length, crc) => put_digest(out, 6, length, crc),
             Self::Bytes(length, crc) => put_digest(out, 7, length, crc),
             Self::Sent(bytes) => {
@@ -200,7 +203,7 @@ impl<'a> Field<'a> {
             2 => Self::Input(Role::Peer, bytes.signed()?),
             3 => Self::Input(Role::Tag, bytes.signed()?),
             4 => Self::Input(Role::Count, bytes.signed()?),
-            5 => Self::Handle(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
+            HANDLE_FIELD => Self::Handle(ObjectKind::from_byte(bytes.byte()?)?, bytes.unsigned()?),
             6 => Self::Data(bytes.unsigned()?, crc(bytes)?),
             7 => Self::Bytes(bytes.unsigned()?, crc(bytes)?),
             8 => Self::Length(bytes.unsigned()?),

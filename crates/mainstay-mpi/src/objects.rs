@@ -84,6 +84,13 @@ impl Objects {
         self.recent.number(kind, handle).or_else(|| self.numbers.get(&(kind, handle)).copied())
     }
 
+    /// The number of a handle if it was looked up lately.
+    #[inline]
+    #[must_use]
+    pub fn recent_number(&self, kind: ObjectKind, handle: u64) -> Option<u64> {
+        self.recent.number(kind, handle)
+    }
+
     /// The number of a handle that MPI gave out: a new one if it has none.
     pub fn number_or_new(&mut self, kind: ObjectKind, handle: u64) -> u64 {
         if let Some(number) = self.recent.number(kind, handle) {

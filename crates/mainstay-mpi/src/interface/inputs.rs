@@ -3,8 +3,10 @@
 use super::{kind_of, step};
 use crate::call::Call;
 use crate::core::Core;
-use crate::field::Role;
+use crate::field::{HANDLE_FIELD, Role};
+use crate::objects::Objects;
 use crate::replaying::Halt;
+use crate::varint::{one_byte, zigzag};
 use std::ffi::c_int;
 
 /// A number or a handle, as C hands it over.
@@ -20,6 +22,21 @@ pub struct Input {
 const HANDLES: c_int = 16;
 
 impl Input {
+    /// The field as one word and its length in bytes, if it is a short one: a small number, or a handle seen lately.
+    #[inline]
+    fn word(self, objects: &Objects) -> Option<(u64, usize)> {
+        if self.what > HANDLES {
+            let kind = kind_of(self.what - HANDLES);
+            let id = objects.recent_number(kind, self.value.cast_unsigned())?;
+            return Some((
+                u64::from(HANDLE_FIELD) | u64::from(kind as u8) << 8 | u64::from(one_byte(id)?) << 16,
+                3,
+            ));
+        }
+        let role = u64::try_from(self.what).ok()?;
+        Some((role | u64::from(one_byte(zigzag(self.value))?) << 8, 2))
+    }
+
     fn put(self, core: &mut Core, call: &mut Call, name: &str) -> Result<(), Halt> {
         let role = match self.what {
             2 => Role::Peer,
@@ -55,5 +72,14 @@ pub unsafe extern "C" fn ms_inputs(inputs: *const Input, count: c_int) {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise.
     let inputs = unsafe { std::slice::from_raw_parts(inputs, count) };
-    step((), |core, call, name| inputs.iter().try_for_each(|input| input.put(core, call, name)));
+    step((), |core, call, name| {
+        let plain = core.records_plainly();
+        inputs.iter().try_for_each(|input| match input.word(&core.known.objects).filter(|_| plain) {
+            Some((word, length)) => {
+                call.put_word(word, length);
+                Ok(())
+            }
+            None => input.put(core, call, name),
+        })
+    });
 }
