@@ -220,7 +220,8 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     } else {
         let (program, words) = match &bundle {
             Some(bundle) => bundle.command(&start),
-            None => (start.program.clone(), Vec::new()),
+            None if options.under.is_empty() => (start.program.clone(), Vec::new()),
+            None => (by_its_name(&start), Vec::new()),
         };
         let mut command = match &options.under[..] {
             [] => Command::new(program),
@@ -249,6 +250,22 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     let left = verdict::read(&verdict).unwrap_or_default();
     let (calls, ended) = length(&run, options.rank)?;
     Ok(Replayed { status, left, calls, ended })
+}
+
+/// The executable by the path that it was started by, where that still leads to it: a Python in a virtual environment finds its modules
+/// by its name, and a tool that starts it cannot give it another than the path.
+fn by_its_name(start: &Start) -> PathBuf {
+    let name = start.arguments.first().map_or("", String::as_str);
+    let folders: Vec<PathBuf> = if name.contains('/') {
+        vec![start.folder.clone()]
+    } else {
+        let path = start.environment.iter().find(|(variable, _)| variable == "PATH");
+        path.map_or_else(Vec::new, |(_, folders)| std::env::split_paths(folders).collect())
+    };
+    let program = start.program.canonicalize().unwrap_or_else(|_| start.program.clone());
+    let leads_there = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == program);
+    let named = folders.into_iter().map(|folder| folder.join(name)).find(leads_there);
+    named.unwrap_or_else(|| start.program.clone())
 }
 
 /// Under a loader that was started by name gdb takes the loader for the program. So it is told where the program is as soon as that
@@ -313,7 +330,7 @@ fn debugger(
     command.arg("--args");
     match bundle.map(|bundle| bundle.command(start)) {
         Some((loader, arguments)) => command.arg(loader).args(arguments),
-        None => command.arg(&start.program),
+        None => command.arg(by_its_name(start)),
     };
     command.args(start.arguments.iter().skip(1));
     Ok(command)
@@ -351,4 +368,29 @@ fn listed(ranks: &[u32]) -> String {
 #[must_use]
 pub fn default_folder() -> &'static Path {
     Path::new("mainstay-mpi-run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executable_is_started_by_the_link_that_it_was_started_by() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (program, link) = (folder.path().join("python3.11"), folder.path().join("bin/python"));
+        std::fs::write(&program, "").expect("a file");
+        std::fs::create_dir(folder.path().join("bin")).expect("a folder");
+        std::os::unix::fs::symlink(&program, &link).expect("a link");
+        let start = |name: &str| Start {
+            program: program.clone(),
+            folder: folder.path().to_owned(),
+            arguments: vec![name.to_owned()],
+            environment: vec![("PATH".to_owned(), format!("/nowhere:{}/bin", folder.path().display()))],
+            ..Start::default()
+        };
+        assert_eq!(by_its_name(&start("bin/python")), link);
+        assert_eq!(by_its_name(&start("python")), link, "found on the path");
+        assert_eq!(by_its_name(&start("another")), program);
+        assert_eq!(by_its_name(&start("../another")), program);
+    }
 }

@@ -38,7 +38,7 @@ fn replay_the_bundle_of_the_environment() {
 
 impl Scene {
     /// Extracts a rank, and replays the bundle where no MPI is. Whether that could be arranged.
-    fn assert_bundle_replays(&self, rank: u32) -> bool {
+    pub(super) fn assert_bundle_replays(&self, rank: u32) -> bool {
         let bundle = self.path(&format!("bundle-{rank}"));
         let extracted = extract(&self.path("run"), rank, &bundle).expect("a bundle");
         assert_eq!(extracted.assembled.cut, None);

@@ -7,6 +7,7 @@ use super::{
     KERNELS, MELT, Mpi, OPEN_MPI_OPTIONS, Scene, assert_real_program_replays, runs, without_network,
 };
 
+use mainstay_mpi::command::replay;
 use mainstay_mpi::command::stat::rank_stat;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,7 +53,16 @@ fn every_rank_of_an_mpi4py_program_replays_alone_under_the_mpis_of_wheels() {
     for mpi in [mpich(what), open_mpi(what)].into_iter().flatten() {
         let python = format!("{}python3", mpi.folder);
         if runs(&python, &["-c", "import mpi4py"]) {
-            Scene::new(mpi, &[&python, &script]).assert_every_rank_replays();
+            let scene = Scene::new(mpi, &[&python, &script]);
+            scene.assert_every_rank_replays();
+            // A tool that starts it keeps the virtual environment, which Python finds by the name that it was started by.
+            let options = replay::Options {
+                folder: scene.path("run"),
+                under: vec!["env".to_owned()],
+                ..replay::Options::default()
+            };
+            let replayed = scene.replay_with(1, &options);
+            assert_eq!(replayed.left.word, "complete", "{}", replayed.line());
         } else {
             println!("skipped: {what} under {}: {python} has no mpi4py", mpi.name);
         }
