@@ -17,6 +17,7 @@ impl Channel {
         let mut ahead = Vec::new();
         for link in &mut self.links {
             link.log.recovered();
+            link.recovered = link.log.appended();
             if self.orphans_roll_back {
                 continue;
             }
@@ -28,6 +29,13 @@ impl Channel {
             }
         }
         ahead
+    }
+
+    /// Whether the gate has let everything leave for `peer` that an earlier life may have let leave: what this life recovered.
+    #[must_use]
+    pub fn has_released_recovered(&self, peer: NodeId) -> bool {
+        let link = self.link(peer);
+        link.released.max(link.log.covered()) >= link.recovered
     }
 
     /// A life of this node ended, and deliveries up to `last` were recovered of it: every peer is told in every greeting.

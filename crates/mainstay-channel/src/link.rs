@@ -15,6 +15,8 @@ pub(crate) struct Link {
     pub(crate) log: SenderLog,
     /// The gate let everything up to this leave.
     pub(crate) released: Ssn,
+    /// The highest message that the history recovered by this life emitted.
+    pub(crate) recovered: Ssn,
     /// The highest message of the peer that was delivered.
     pub(crate) delivered: Ssn,
     /// The highest message of the peer that this node's journal still has, though its delivery was undone: it is not asked for again.
@@ -71,6 +73,7 @@ impl Link {
             peer,
             log: SenderLog::default(),
             released: Ssn(0),
+            recovered: Ssn(0),
             delivered: Ssn(0),
             in_hand: Ssn(0),
             covered: Ssn(0),

@@ -20,10 +20,24 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // It asks again in its next session.
             return;
         }
+        if !links.channel.has_released_recovered(peer) {
+            // It may have delivered what an earlier life let leave, which is held again until nobody can lose what it depends on: without that
+            // it would take its own delivery for lost. Nothing of this waits for `peer`: it waits for journals of nodes that do not collect.
+            sessions.unanswered.insert(peer);
+            return;
+        }
         links.logging.collect(peer, &mut sessions.wishes);
         self.put_made_for(peer);
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         sessions.put(peer, &links.channel.close_collection(peer));
+    }
+
+    /// Those whose answer waited for what may leave.
+    pub(crate) fn answer_the_unanswered(&mut self) {
+        let unanswered = self.sessions.as_mut().map(|sessions| std::mem::take(&mut sessions.unanswered));
+        for peer in unanswered.into_iter().flatten() {
+            self.answer_collector(peer);
+        }
     }
 
     /// What the history has made for `peer` so far: what is put next stands behind it.

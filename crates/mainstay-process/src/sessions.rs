@@ -35,7 +35,7 @@ use mainstay_types::id::{DeliveryIndex, NodeId, Ssn};
 use mainstay_types::level::Level;
 use mainstay_types::mark::Mark;
 use mainstay_types::rules::{Rule, Rules};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What is volatile about the links.
 #[derive(Debug, Default)]
@@ -48,6 +48,8 @@ pub(crate) struct Sessions {
     /// Set while this life gathers what others remember of its past.
     pub(crate) collecting: Option<Collecting>,
     pub(crate) covering: Covering,
+    /// Who collects, and is answered when all that this life recovered for it may leave.
+    pub(crate) unanswered: BTreeSet<NodeId>,
 }
 
 /// A message on its way to being delivered.
