@@ -84,6 +84,10 @@ pub(crate) struct Record {
     /// there, is marked so, and can be replayed as far.
     #[arg(long, value_enum, default_value_t = WhenBehind::Wait)]
     when_behind: WhenBehind,
+    /// Keep of each rank's log its first page and its end, so many bytes together on the disk, two pages at least: for a job
+    /// that hangs or crashes after days. Where more was logged the log is good for `stat` and `timeline`, and cannot be replayed.
+    #[arg(long, value_name = "BYTES", conflicts_with = "compress")]
+    keep_last: Option<u64>,
     /// Do not time calls: some 20 ns less for each, and no timeline.
     #[arg(long)]
     no_times: bool,
@@ -169,6 +173,9 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
     }
 }
 
+/// A page that surely holds the names of all calls, the arguments and the environment, in bytes.
+const FIRST_PAGE_BYTES_MIN: u32 = 1 << 20;
+
 fn run_record(options: Record) -> anyhow::Result<Verdict> {
     let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(options.page_bytes as usize))
         && options.page_bytes.is_power_of_two()
@@ -176,6 +183,15 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
     if !fits {
         let explanation = format!(
             "a page has {PAGE_BYTES_MIN} to {PAGE_BYTES_MAX} bytes, a power of two, and there are 0 to {PAGES_MAX} of them"
+        );
+        return Err(UsageError { explanation }.into());
+    }
+    let least = 2 * u64::from(options.page_bytes);
+    if let Some(bytes) =
+        options.keep_last.filter(|bytes| *bytes < least || options.page_bytes < FIRST_PAGE_BYTES_MIN)
+    {
+        let explanation = format!(
+            "--keep-last {bytes}: two pages are the least, {least} bytes here, and a page has {FIRST_PAGE_BYTES_MIN} or more: the first one is to hold              how the program was started"
         );
         return Err(UsageError { explanation }.into());
     }
@@ -191,6 +207,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         compress: options.compress,
         timed: !options.no_times,
         drop_when_behind: options.when_behind == WhenBehind::Drop,
+        keep_last_bytes: options.keep_last,
         fill_memory: options.fill_memory,
     })?;
     let ranks = recorded.run.ranks.len();
@@ -206,7 +223,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
     }
     for rank in recorded.run.ranks.iter().filter(|_| written) {
         let stat = rank_stat(&recorded.run, *rank)?;
-        if !(stat.ended && stat.unhandled.is_empty()) {
+        if !(stat.ended && stat.unhandled.is_empty() && stat.not_kept == 0) {
             eprintln!("mainstay: rank {rank}: {}", end_of(&stat));
         }
     }
@@ -329,6 +346,10 @@ fn end_of(stat: &RankStat) -> String {
         (None, None) if stat.ended => "ended".to_owned(),
         (None, None) => format!("cut off after call {}", stat.calls),
     };
+    let end = match stat.not_kept {
+        0 => end,
+        calls => format!("{end}; {calls} calls before its end are not kept: not replayable"),
+    };
     if stat.unhandled.is_empty() {
         return end;
     }
@@ -343,7 +364,7 @@ fn as_json(stat: &RankStat) -> serde_json::Value {
         .map(|(rank, (messages, bytes))| json!({ "rank": rank, "messages": messages, "bytes": bytes }))
         .collect();
     json!({
-        "rank": stat.rank, "payload": stat.payload.to_string(), "calls": stat.calls, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
+        "rank": stat.rank, "payload": stat.payload.to_string(), "calls": stat.calls, "calls_not_kept": stat.not_kept, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
         "bytes_sent": stat.sent.1, "bytes_received": stat.received_bytes, "log_bytes": stat.log_bytes,
         "pages_awaited": stat.stalls.0, "stall_ns": stat.stalls.1, "end": end_of(stat), "ended": stat.ended,
         "by_call": stat.by_call, "to": to, "not_replayable": stat.unhandled,

@@ -232,7 +232,7 @@ pub fn read(
     communicators: &mut Communicators,
     with_crc: bool,
 ) -> Result<History, ReadError> {
-    Ok(read_walk(Walk::over(run.reader(rank)?), rank, communicators, with_crc))
+    Ok(read_walk(Walk::over(run.whole_reader(rank)?), rank, communicators, with_crc))
 }
 
 fn read_walk(mut walk: Walk, rank: u32, communicators: &mut Communicators, with_crc: bool) -> History {

@@ -4,6 +4,8 @@
 //! next one fills; the program waits only when no page is free, and that *stall* is measured. The ring is a shared mapping, so
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
+mod space;
+
 use crate::checksum::{crc32c_append, crc32c_record};
 use crate::compression::{self, Compression};
 use crate::format::{
@@ -14,7 +16,6 @@ use crate::format::{
 use memmap2::MmapRaw;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
@@ -101,12 +102,17 @@ struct Shared {
     synced: AtomicBool,
     /// Where the next compressed page begins, in bytes. Pages are written one after the other.
     end: AtomicU64,
+    /// Pages that the log keeps behind its first: see [`Pages::keep_last`].
+    kept: AtomicU64,
 }
 
 impl Shared {
     fn put_page(&self, header: &FileHeader, page: u64, bytes: &[u8]) -> io::Result<()> {
         match header.compression {
-            Compression::None => self.log.write_all_at(bytes, header.log_offset(page)),
+            Compression::None => {
+                space::give_back_before(&self.log, header, page, self.kept.load(Ordering::Relaxed))?;
+                self.log.write_all_at(bytes, header.log_offset(page))
+            }
             Compression::Zstandard => {
                 let frame = compression::compress(bytes, header, page);
                 let at = self.end.fetch_add(frame.len() as u64, Ordering::Relaxed);
@@ -158,7 +164,7 @@ impl Pages {
         let ring_bytes = FILE_HEADER_BYTES + header.pages as usize * header.page_bytes as usize;
         let ring = create_new(ring_path).map_err(failed(ring_path))?;
         // Allocated, not only as long: a store into a hole of a full disk would kill the program.
-        allocate(&ring, ring_bytes as u64).map_err(failed(ring_path))?;
+        space::allocate(&ring, ring_bytes as u64).map_err(failed(ring_path))?;
         ring.write_all_at(&header.encode(RING_MAGIC), 0).map_err(failed(ring_path))?;
         let map = MmapRaw::map_raw(&ring).map_err(failed(ring_path))?;
         let map = Arc::new(map);
@@ -169,6 +175,7 @@ impl Pages {
             log,
             synced: AtomicBool::new(false),
             end: AtomicU64::new(FILE_HEADER_BYTES as u64),
+            kept: AtomicU64::new(u64::MAX),
         });
         let (orders, queue) = channel();
         let writer = std::thread::Builder::new()
@@ -209,6 +216,27 @@ impl Pages {
     /// Says that recording ends rather than let the program wait for a free page.
     pub fn drop_when_behind(&mut self) {
         self.drops = true;
+    }
+
+    /// Says that the log keeps its first page and as many of its latest as fit into so many bytes, one at least, and gives the others
+    /// back. Before the first page is written, and not of compressed pages.
+    ///
+    /// # Errors
+    /// What the system says where the file system cannot give back the midst of a file, or pages are compressed. Then the log has no bound.
+    pub fn keep_last(&mut self, bytes: u64) -> io::Result<()> {
+        if self.header.compression != Compression::None {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        space::can_give_back(&self.shared.log, &self.header)?;
+        let kept = (bytes / u64::from(self.header.page_bytes)).saturating_sub(1).max(1);
+        self.shared.kept.store(kept, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Number of the page that is being filled.
+    #[must_use]
+    pub fn page(&self) -> u64 {
+        self.page
     }
 
     /// Measures from now on how long copying takes, at the price of two looks at a clock for each record.
@@ -561,15 +589,6 @@ impl Parts<'_> {
 
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
-}
-
-fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    // SAFETY: the descriptor is open for as long as `file` lives.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
 }
 
 fn errno_of(error: &io::Error) -> i32 {

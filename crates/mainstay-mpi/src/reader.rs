@@ -29,6 +29,23 @@ pub enum ReadError {
         /// Why.
         source: HeaderError,
     },
+    /// It keeps only its end, which is not enough for what was asked.
+    #[error("{} keeps its first page and its end from call {next_call} on (--keep-last): what is between is needed for this", path.display())]
+    Bounded {
+        /// The file.
+        path: PathBuf,
+        /// The first call of its end.
+        next_call: u64,
+    },
+}
+
+/// What a log that keeps only its end lacks: see [`crate::pages::Pages::keep_last`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Number of the first call that is there again.
+    pub next_call: u64,
+    /// The first page that is there again.
+    page: u64,
 }
 
 /// One record, put together from its fragments.
@@ -68,6 +85,10 @@ pub struct Reader {
     page: Vec<u8>,
     offset: usize,
     tail: Tail,
+    gap: Option<Gap>,
+    /// The gap was just passed, as far as the caller was told; and as long as no record began behind it.
+    passed: bool,
+    resuming: bool,
 }
 
 impl Reader {
@@ -122,9 +143,56 @@ impl Reader {
             page: Vec::new(),
             offset: 0,
             tail,
+            gap: None,
+            passed: false,
+            resuming: false,
         };
+        reader.gap = reader.find_gap();
         reader.load_page();
         reader
+    }
+
+    /// What lacks between the beginning and the end, if the log keeps only these.
+    #[must_use]
+    pub fn gap(&self) -> Option<Gap> {
+        self.gap
+    }
+
+    /// Whether the record that was read last is the first behind the gap. Says so once.
+    pub fn passed_gap(&mut self) -> bool {
+        std::mem::take(&mut self.passed)
+    }
+
+    /// Pages are given back from the second on: a log whose second page is all zeroes, and which goes on behind it, has a gap. Damage
+    /// looks otherwise, and ends the log as ever.
+    fn find_gap(&self) -> Option<Gap> {
+        let (header, log) = (self.header, self.log.as_ref()?);
+        if header.compression != Compression::None {
+            return None;
+        }
+        let page_bytes = header.page_bytes as usize;
+        let mut number = 1;
+        loop {
+            let page = read_up_to(log, page_bytes, header.log_offset(number));
+            if page.len() == page_bytes && page.iter().all(|byte| *byte == 0) {
+                number += 1;
+                continue;
+            }
+            let seed = header.seed(number);
+            let in_ring = self.ring.get(header.ring_offset(number)..).unwrap_or_default();
+            let found = [&page[..], in_ring]
+                .into_iter()
+                .find_map(|page| Some((page, format::decode_page_header(page, seed, number)?)));
+            // The end of a log that has none, or damage.
+            let (page, first_call) = found.filter(|_| number > 1)?;
+            // A call that began in a page that is gone is gone, too.
+            let begun =
+                RecordHeader::read(page.get(PAGE_HEADER_BYTES..)?, seed).is_some_and(|(record, _)| {
+                    record.flags & FLAG_CONTINUED != 0
+                        && matches!(record.kind, Kind::Call | Kind::Misses | Kind::Unhandled)
+                });
+            return Some(Gap { next_call: first_call + u64::from(begun), page: number });
+        }
     }
 
     /// The header of the log.
@@ -155,6 +223,14 @@ impl Reader {
                 return None;
             };
             let body = &self.page[body];
+            // Of records at the gap one half is gone: the end of the one, the beginning of the other.
+            if self.resuming {
+                record = None;
+                if header.flags & FLAG_CONTINUED != 0 {
+                    continue;
+                }
+                self.resuming = false;
+            }
             match &mut record {
                 None if header.flags & FLAG_CONTINUED == 0 => {
                     record = Some(Record {
@@ -206,6 +282,10 @@ impl Reader {
                 }
             }
             self.page_number += 1;
+            if let Some(gap) = self.gap.filter(|gap| self.page_number == 1 && gap.page > 1) {
+                self.page_number = gap.page;
+                (self.passed, self.resuming) = (true, true);
+            }
             self.load_page();
         }
     }

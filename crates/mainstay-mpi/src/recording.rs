@@ -10,6 +10,7 @@ use crate::pages::{CreateError, Head, Pages, Writing};
 use crate::payload::Payload;
 use crate::typemap::Typemap;
 use crate::varint::put_unsigned;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -28,6 +29,8 @@ pub struct Recording {
     stopped: Option<i32>,
     unhandled: u64,
     times: Option<Times>,
+    /// Of a log that keeps its end only: the page that has the last moment. Each has one, as those before may be gone.
+    page_of_moment: Option<u64>,
 }
 
 /// How calls are timed.
@@ -91,6 +94,7 @@ impl Recording {
             stopped: None,
             unhandled: 0,
             times: None,
+            page_of_moment: None,
         };
         if timed {
             let counter = Counter::best();
@@ -152,6 +156,23 @@ impl Recording {
         }
     }
 
+    /// Keeps the first page and so many bytes of the end: see [`Pages::keep_last`].
+    ///
+    /// # Errors
+    /// What the system says where that cannot be had.
+    pub fn keep_last(&mut self, bytes: u64) -> io::Result<()> {
+        self.page_of_moment = Some(0);
+        self.pages.as_mut().map_or(Ok(()), |pages| pages.keep_last(bytes))
+    }
+
+    fn lacks_moment(&mut self) -> bool {
+        let (Some(with), Some(pages)) = (self.page_of_moment, &self.pages) else {
+            return false;
+        };
+        self.page_of_moment = Some(pages.page());
+        self.times.is_some() && with != pages.page()
+    }
+
     /// Says that a call is entered.
     pub fn enter(&mut self, function: u16) {
         let call = self.calls + 1;
@@ -191,7 +212,7 @@ impl Recording {
             self.append(Kind::Call, call.function, call.thread, &[call.fields()]);
         }
         self.calls += u64::from(self.stopped.is_none());
-        if self.times.is_some_and(|times| times.ended >= times.moment + MOMENT_UNITS) {
+        if self.times.is_some_and(|times| times.ended >= times.moment + MOMENT_UNITS) || self.lacks_moment() {
             self.write_moment();
         }
     }

@@ -25,6 +25,8 @@ pub const PAYLOAD: &str = "MAINSTAY_MPI_PAYLOAD";
 pub const SYNCED: &str = "MAINSTAY_MPI_SYNCED";
 /// Folder where each rank leaves its figures, see [`crate::figures`].
 pub const FIGURES: &str = "MAINSTAY_MPI_FIGURES";
+/// Bytes of a rank's log that are kept: its first page and its end. Not set: all.
+pub const KEEP_LAST_BYTES: &str = "MAINSTAY_MPI_KEEP_LAST_BYTES";
 /// Set: copying is measured, see [`crate::pages::Pages::measure_copies`].
 pub const MEASURE_COPIES: &str = "MAINSTAY_MPI_MEASURE_COPIES";
 /// How glibc's allocator behaves.
@@ -71,6 +73,8 @@ pub enum Settings {
         measure_copies: bool,
         /// Whether recording ends rather than let the program wait.
         drop_when_behind: bool,
+        /// Bytes of the log that are kept, if not all.
+        keep_last_bytes: Option<u64>,
     },
     /// Replay.
     Replay {
@@ -132,7 +136,16 @@ pub fn from_environment() -> Settings {
     let timed = header.payload != Payload::None && text(TIMES).as_deref() != Some("0");
     let measure_copies = std::env::var_os(MEASURE_COPIES).is_some();
     let drop_when_behind = std::env::var_os(DROP_WHEN_BEHIND).is_some();
-    Settings::Record { directory: directory.into(), header, timed, writing, measure_copies, drop_when_behind }
+    let keep_last_bytes = text(KEEP_LAST_BYTES).and_then(|bytes| bytes.parse().ok());
+    Settings::Record {
+        directory: directory.into(),
+        header,
+        timed,
+        writing,
+        measure_copies,
+        drop_when_behind,
+        keep_last_bytes,
+    }
 }
 
 /// Whether a debugger looks on.

@@ -50,7 +50,7 @@ pub struct Walk {
     pub names: Vec<String>,
     /// How fast the counter is. Complete at the end of the log.
     pub scale: Scale,
-    /// Calls so far.
+    /// Calls so far, those included that a log which keeps only its end lacks.
     pub calls: u64,
     /// Whether the process ended by itself. Known at the end.
     pub ended: bool,
@@ -84,6 +84,12 @@ impl Walk {
         self.names.get(usize::from(function)).map_or("a call without a name", |name| name)
     }
 
+    /// Whether the log keeps only its beginning and its end.
+    #[must_use]
+    pub fn has_gap(&self) -> bool {
+        self.reader.gap().is_some()
+    }
+
     /// How the log ends. Known at the end.
     #[must_use]
     pub fn tail(&self) -> Tail {
@@ -103,6 +109,13 @@ impl Walk {
     pub fn next_step(&mut self) -> Option<Step> {
         loop {
             let record = self.reader.next_record()?;
+            if self.reader.passed_gap()
+                && let Some(gap) = self.reader.gap()
+            {
+                self.calls = gap.next_call - 1;
+                // Times are said from the record before on: not known before the next moment.
+                self.ticks = 0;
+            }
             let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
             match record.kind {
                 Kind::Call => return Some(Step::Call(self.seen(record, 1))),
@@ -143,7 +156,7 @@ impl Walk {
             Field::Time(idle, spent) => Some((idle, spent)),
             _ => None,
         });
-        if let Some((idle, spent)) = time {
+        if let Some((idle, spent)) = time.filter(|_| self.ticks != 0) {
             let begun = self.ticks.wrapping_add(idle << UNIT_SHIFT);
             self.ticks = begun.wrapping_add(spent << UNIT_SHIFT);
             seen.ticks = (begun, self.ticks);

@@ -99,6 +99,7 @@ impl Scene {
             page_bytes: PAGE_BYTES_DEFAULT,
             timed: true,
             drop_when_behind: false,
+            keep_last_bytes: None,
             payload: Payload::default(),
             fill_memory: false,
             compress: false,

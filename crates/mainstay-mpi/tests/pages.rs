@@ -7,7 +7,7 @@ use mainstay_mpi::field::{Field, Role};
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind, STOPPED_BEHIND, stop_reason};
 use mainstay_mpi::pages::{Head, Pages, Writing};
 use mainstay_mpi::payload::Payload;
-use mainstay_mpi::reader::{Reader, Record};
+use mainstay_mpi::reader::{ReadError, Reader, Record};
 use mainstay_mpi::recording::Recording;
 use std::path::{Path, PathBuf};
 
@@ -187,4 +187,70 @@ fn a_log_without_its_beginning_is_refused_and_nothing_is_started() {
     assert!(matches!(replay(&options), Err(ReplayError::Cut { rank: 2 })));
     let other = Options { rank: 3, ..options };
     assert!(matches!(replay(&other), Err(ReplayError::NoRank { rank: 3, .. })));
+}
+
+#[test]
+fn a_log_that_keeps_its_end_has_its_bound_and_says_which_calls_it_lacks() {
+    use std::os::unix::fs::MetadataExt;
+    const KEPT_BYTES: u64 = 16 * 4096;
+    for killed in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, ring) = names(folder.path());
+        let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+        open.keep_last(KEPT_BYTES).expect("a file system that gives back a part of a file");
+        let written = bodies(11, 3000);
+        for (call, body) in written.iter().enumerate() {
+            open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
+        }
+        assert!(open.figures().pages_filled > 100, "{:?}", open.figures());
+        if killed {
+            // As a killed process leaves it, once what was on its way to the disk is there.
+            let full = FILE_HEADER_BYTES as u64 + open.figures().pages_filled * 4096;
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+            while std::fs::metadata(&log).expect("the log").len() < full {
+                assert!(std::time::Instant::now() < until, "the writer is stuck");
+                std::thread::yield_now();
+            }
+            std::mem::forget(open);
+        } else {
+            open.finish().expect("room on the disk");
+        }
+        // The log's own header, and what a file system needs for a file with holes.
+        let disk_bytes = std::fs::metadata(&log).expect("the log").blocks() * 512;
+        assert!(disk_bytes <= KEPT_BYTES + 3 * 4096, "{disk_bytes}");
+
+        let mut reader = Reader::open(&log, &ring).expect("a log");
+        let gap = reader.gap().expect("most of it is gone");
+        let (mut call, mut before, mut behind) = (0, 0, 0);
+        while let Some(record) = reader.next_record() {
+            if reader.passed_gap() {
+                assert!(gap.next_call > call + 1);
+                (before, call) = (call, gap.next_call - 1);
+            }
+            call += 1;
+            behind += u64::from(before > 0);
+            assert_eq!(record.body, written[usize::try_from(call).expect("small") - 1], "call {call}");
+        }
+        assert_eq!(call, 3000, "to the end");
+        assert!(before > 0 && behind > 10, "{before} {behind}");
+        std::fs::rename(&log, folder.path().join("rank-00002.log")).expect("another name");
+        let options = Options { folder: folder.path().to_owned(), rank: 2, ..Options::default() };
+        assert!(matches!(replay(&options), Err(ReplayError::Log(ReadError::Bounded { .. }))));
+    }
+}
+
+#[test]
+fn a_log_that_never_came_to_its_bound_lacks_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    open.keep_last(1 << 30).expect("a file system that gives back a part of a file");
+    let written = bodies(12, 200);
+    for (call, body) in written.iter().enumerate() {
+        open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
+    }
+    open.finish().expect("room on the disk");
+    let found = read(folder.path());
+    assert!(found.iter().map(|record| &record.body).eq(&written));
+    assert_eq!(Reader::open(&log, &ring).expect("a log").gap(), None);
 }

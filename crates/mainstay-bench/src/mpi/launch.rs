@@ -237,6 +237,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
         page_bytes: PAGE_BYTES_DEFAULT,
         timed: true,
         drop_when_behind: false,
+        keep_last_bytes: None,
         payload: mainstay_mpi::payload::Payload::default(),
         compress: false,
         fill_memory: false,

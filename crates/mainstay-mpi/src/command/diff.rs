@@ -112,7 +112,7 @@ struct Side {
 
 impl Side {
     fn over(run: &Run, rank: u32) -> Result<Self, ReadError> {
-        Ok(Self { walk: Walk::over(run.reader(rank)?), next: None })
+        Ok(Self { walk: Walk::over(run.whole_reader(rank)?), next: None })
     }
 
     fn wildcards(&self) -> Wildcards {

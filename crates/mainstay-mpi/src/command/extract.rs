@@ -77,7 +77,7 @@ pub fn extract(folder: &Path, rank: u32, output: &Path) -> Result<Extracted, Ext
     if !run.ranks.contains(&rank) {
         return Err(ExtractError::NoRank { rank });
     }
-    let header = run.reader(rank)?.header();
+    let header = run.whole_reader(rank)?.header();
     if header.payload == Payload::None {
         return Err(ExtractError::OrderOnly);
     }

@@ -27,6 +27,8 @@ pub struct Options {
     pub timed: bool,
     /// Whether recording ends rather than let the program wait when the disk does not keep up.
     pub drop_when_behind: bool,
+    /// Bytes of each rank's log that are kept, its first page and its end; all, if not said.
+    pub keep_last_bytes: Option<u64>,
     /// Which side logs the bytes of messages.
     pub payload: Payload,
     /// Whether memory from glibc's allocator is filled, see [`settings::FILLED_MEMORY`].
@@ -154,6 +156,9 @@ impl Prepared {
         ];
         if options.drop_when_behind {
             variables.push((settings::DROP_WHEN_BEHIND, "1".to_owned()));
+        }
+        if let Some(bytes) = options.keep_last_bytes {
+            variables.push((settings::KEEP_LAST_BYTES, bytes.to_string()));
         }
         if options.fill_memory {
             let others = std::env::var(settings::ALLOCATOR).ok().filter(|others| !others.is_empty());

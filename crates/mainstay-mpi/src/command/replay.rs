@@ -171,7 +171,7 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     if !run.ranks.contains(&options.rank) {
         return Err(ReplayError::NoRank { rank: options.rank, ranks: listed(&run.ranks) });
     }
-    match run.reader(options.rank)?.header().payload {
+    match run.whole_reader(options.rank)?.header().payload {
         Payload::Receiver => {}
         Payload::Sender => {
             return Err(ReplayError::NeedsExtract { rank: options.rank, folder: options.folder.clone() });

@@ -80,6 +80,18 @@ impl Run {
         Reader::open(&log, &log.with_extension("ring"))
     }
 
+    /// Opens the log of a rank for what needs all of it.
+    ///
+    /// # Errors
+    /// [`ReadError`], [`ReadError::Bounded`] if the log keeps only its end.
+    pub fn whole_reader(&self, rank: u32) -> Result<Reader, ReadError> {
+        let reader = self.reader(rank)?;
+        match reader.gap() {
+            None => Ok(reader),
+            Some(gap) => Err(ReadError::Bounded { path: self.log(rank), next_call: gap.next_call }),
+        }
+    }
+
     /// How a rank was started.
     ///
     /// # Errors
@@ -111,7 +123,7 @@ impl Run {
 impl Logs for Run {
     fn open(&self, rank: i64) -> Result<Option<Reader>, ReadError> {
         match u32::try_from(rank) {
-            Ok(rank) if self.ranks.contains(&rank) => self.reader(rank).map(Some),
+            Ok(rank) if self.ranks.contains(&rank) => self.whole_reader(rank).map(Some),
             _ => Ok(None),
         }
     }

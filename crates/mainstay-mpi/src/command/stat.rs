@@ -8,6 +8,7 @@ use crate::payload::Payload;
 use crate::reader::{ReadError, Record};
 use crate::varint::Bytes;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 
 /// What one rank did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct RankStat {
     pub payload: Payload,
     /// Calls, polls that found nothing included.
     pub calls: u64,
+    /// Of them, those that a log which keeps only its end lacks: they are in no other figure.
+    pub not_kept: u64,
     /// Polls that found nothing.
     pub misses: u64,
     /// Messages sent, and their bytes.
@@ -52,6 +55,12 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
     let mut names: Vec<String> = Vec::new();
     let mut comms: BTreeMap<u64, Comm> = BTreeMap::new();
     while let Some(record) = reader.next_record() {
+        if reader.passed_gap()
+            && let Some(gap) = reader.gap()
+        {
+            stat.not_kept = (gap.next_call - 1).saturating_sub(stat.calls);
+            stat.calls += stat.not_kept;
+        }
         let name = names.get(usize::from(record.function)).cloned().unwrap_or_default();
         let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
         match record.kind {
@@ -94,7 +103,12 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
         .entered
         .filter(|entered| !stat.ended && entered.1 == stat.calls + 1)
         .map(|(function, call)| (names.get(usize::from(function)).cloned().unwrap_or_default(), call));
-    stat.log_bytes = std::fs::metadata(run.log(rank)).map_or(0, |about| about.len());
+    // Of a log that has a gap what it takes on the disk.
+    let bytes = |about: std::fs::Metadata| match reader.gap() {
+        Some(_) => about.blocks() * 512,
+        None => about.len(),
+    };
+    stat.log_bytes = std::fs::metadata(run.log(rank)).map_or(0, bytes);
     Ok(stat)
 }
 

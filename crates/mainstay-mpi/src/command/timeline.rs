@@ -109,15 +109,10 @@ struct Row {
 /// # Errors
 /// [`TimelineError`].
 pub fn timeline(run: &Run, limits: Limits) -> Result<String, TimelineError> {
-    let mut communicators = Communicators::default();
-    let histories = run
-        .ranks
-        .iter()
-        .map(|rank| history::read(run, *rank, &mut communicators, false))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut messages = history::pair(&histories).whole;
+    let bounded = run.ranks.iter().map(|rank| Ok(run.reader(*rank)?.gap().is_some()));
+    let bounded = bounded.collect::<Result<Vec<_>, ReadError>>()?.contains(&true);
+    let mut messages = if bounded { Vec::new() } else { messages(run)? };
     let all_messages = messages.len();
-    drop(histories);
     let step = all_messages.div_ceil(limits.messages_max.max(1)).max(1);
     messages.sort_by_key(|message| (message.from, message.sent.call));
     let messages: Vec<Message> = messages.into_iter().step_by(step).collect();
@@ -139,12 +134,29 @@ pub fn timeline(run: &Run, limits: Limits) -> Result<String, TimelineError> {
     if rows.iter().any(|row| row.merged) {
         notes.push("neighbouring calls are drawn as one: there are too many".to_owned());
     }
+    if bounded {
+        notes.push(
+            "messages are not drawn: a log keeps only its end, and which belong together hangs on all before"
+                .to_owned(),
+        );
+    }
     if step > 1 {
         notes.push(format!("one of {step} messages is drawn"));
     }
     let title = format!("{} ({} ranks)", start.arguments.join(" "), run.ranks.len());
     let data = encode(&title, &notes, &names, &rows, &messages, (first, last));
     Ok(PAGE.replacen(PLACE, &data, 1))
+}
+
+/// Messages of which both ends are in the logs.
+fn messages(run: &Run) -> Result<Vec<Message>, ReadError> {
+    let mut communicators = Communicators::default();
+    let histories = run
+        .ranks
+        .iter()
+        .map(|rank| history::read(run, *rank, &mut communicators, false))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(history::pair(&histories).whole)
 }
 
 /// Calls of a rank that messages hang on.
@@ -190,6 +202,9 @@ fn row(
             *known = Some(function);
         }
         let (begin, end) = seen.ticks;
+        if bounded_without_time(&walk, seen.ticks) {
+            continue;
+        }
         if let Some(time) = times.get_mut(&seen.number) {
             *time = seen.ticks;
         }
@@ -211,6 +226,11 @@ fn row(
         bars: bars.bars,
         times,
     })
+}
+
+/// Behind the gap of a log that keeps only its end no call has a time before the next moment.
+fn bounded_without_time(walk: &Walk, ticks: (u64, u64)) -> bool {
+    ticks == (0, 0) && walk.has_gap()
 }
 
 /// Of one unit of the page, in nanoseconds.

@@ -10,6 +10,7 @@ use mainstay_mpi::command::record::{self, Recorded};
 use mainstay_mpi::command::replay::{self, ReplayError, Replayed};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::rank_stat;
+use mainstay_mpi::command::timeline::{Limits, timeline};
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
 use std::path::{Path, PathBuf};
@@ -106,6 +107,7 @@ struct Scene {
     payload: Payload,
     fill_memory: bool,
     compress: bool,
+    keep_last_bytes: Option<u64>,
     ranks: u32,
     /// Named with `--mpicc`; else the launcher's.
     compiler: Option<String>,
@@ -122,6 +124,7 @@ impl Scene {
             payload,
             fill_memory: false,
             compress: false,
+            keep_last_bytes: None,
             ranks: RANKS,
             compiler: None,
         }
@@ -172,6 +175,7 @@ impl Scene {
             page_bytes,
             timed: true,
             drop_when_behind: false,
+            keep_last_bytes: self.keep_last_bytes,
             payload: self.payload,
             fill_memory: self.fill_memory,
             compress: self.compress,
@@ -453,6 +457,28 @@ fn a_send_that_differs_is_reported_with_its_call_or_counted() {
         std::fs::remove_file(scene.path("other")).expect("the file");
         let replayed = scene.replay_with(2, &until);
         assert_eq!((replayed.left.word.as_str(), replayed.left.calls), ("until", 4));
+    }
+}
+
+#[test]
+fn a_log_beyond_its_bound_is_good_for_stat_and_timeline_and_nothing_else() {
+    const PAGE_BYTES: u32 = 64 << 10;
+    const KEPT_BYTES: u64 = 4 * PAGE_BYTES as u64;
+    // The log knows no MPI: one is enough.
+    if let Some(mpi) = installed("a log with a bound").pop() {
+        let mut scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["workers:6000"]);
+        scene.keep_last_bytes = Some(KEPT_BYTES);
+        let recorded = scene.record_into(&scene.path("run"), PAGES_DEFAULT, PAGE_BYTES);
+        assert!(recorded.status.success());
+        let stat = rank_stat(&recorded.run, 0).expect("a log");
+        assert!(stat.ended && stat.not_kept > 2000 && stat.calls > stat.not_kept + 1000, "{stat:?}");
+        assert!(stat.log_bytes <= KEPT_BYTES + 3 * 4096, "{}", stat.log_bytes);
+        let page = timeline(&recorded.run, Limits::default()).expect("a page");
+        assert!(page.contains("messages are not drawn"));
+        let options = replay::Options { folder: scene.path("run"), rank: 0, ..replay::Options::default() };
+        let refused = replay::replay(&options).expect_err("most of it is gone").to_string();
+        assert!(refused.contains("--keep-last"), "{refused}");
+        assert!(check(&recorded.run).is_err());
     }
 }
 
