@@ -17,6 +17,7 @@ const TYPES: &str = "mainstay-types";
 const JOURNAL: &str = "mainstay-journal";
 const CHANNEL: &str = "mainstay-channel";
 const GATE: &str = "mainstay-gate";
+const GROUP: &str = "mainstay-group";
 const RECOVERY: &str = "mainstay-recovery";
 const REGION: &str = "mainstay-region";
 const PROCESS: &str = "mainstay-process";
@@ -37,13 +38,14 @@ pub const LAYERS: &[Layer] = &[
     silent(JOURNAL, &[TYPES]),
     silent(CHANNEL, &[TYPES]),
     silent(GATE, &[TYPES]),
+    silent(GROUP, &[TYPES]),
     silent(RECOVERY, &[TYPES]),
     silent(REGION, &[TYPES]),
     // composer: the only place that knows all rooms; silent as well
     silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
-    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, REGION, PROCESS, DISK]),
+    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, DISK]),
     plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),

@@ -11,6 +11,7 @@ mod disk;
 mod dying;
 pub mod exercise;
 pub mod exercise_of_nodes;
+mod group;
 mod journal_world;
 mod ledger;
 mod model;

@@ -223,6 +223,48 @@ reach! {
     StaysStopped = "stays_stopped",
     /// A request whose answer was lost, and named, was executed anew.
     AnsweredAnew = "answered_anew",
+    /// A member entered a view.
+    ViewInstalled = "view_installed",
+    /// A view was decided by another than who proposed it first.
+    ProposalAdopted = "proposal_adopted",
+    /// A process crashed while it sent INSTALL.
+    CoordinatorFell = "coordinator_fell",
+    /// A store crashed with a promise in its view.
+    CrashWithPromise = "crash_with_promise",
+    /// A store came back as another life.
+    StoreReturned = "store_returned",
+    /// A view began with stores that came back alone.
+    BeganAnew = "began_anew",
+    /// A store lost its promises, and joined as new.
+    StoreLost = "store_lost",
+    /// A member was out of the view that goes on, and was told.
+    Expelled = "expelled",
+    /// A member never entered the view that it was let into.
+    JoinedAndDied = "joined_and_died",
+    /// A member left in order.
+    LeftInOrder = "left_in_order",
+    /// Two groups met.
+    TwoGroups = "two_groups",
+    /// Several were let in by one view.
+    SeveralJoined = "several_joined",
+    /// A link was cut in one direction.
+    OneWayCut = "one_way_cut",
+    /// A serving member stood still for longer than its lease.
+    PausedPastLease = "paused_past_lease",
+    /// A member in a view did not serve because nobody answered it.
+    LeaseRanOut = "lease_ran_out",
+    /// The arbiter decided.
+    Arbitrated = "arbitrated",
+    /// The arbiter held another view than was offered.
+    ArbiterHeldAnother = "arbiter_held_another",
+    /// An address was used by another store.
+    AddressReused = "address_reused",
+    /// A message came from outside the view.
+    OutsiderSpoke = "outsider_spoke",
+    /// A write was acknowledged.
+    FactAcknowledged = "fact_acknowledged",
+    /// All came back after none was up.
+    TotalRestart = "total_restart",
 }
 
 impl Reach {

@@ -2,6 +2,7 @@
 
 use crate::cluster::own::OwnSubject;
 use crate::cluster::world::ClusterWorld;
+use crate::group::world::GroupWorld;
 use crate::journal_world::JournalWorld;
 use crate::ledger::LedgerSubject;
 use crate::plan::Plan;
@@ -35,11 +36,13 @@ pub enum SimMachine {
     Cluster,
     /// The same, with more nodes down at once than their policies survive.
     Beyond,
+    /// A group: views, leases, joins, losses.
+    Group,
 }
 
 impl SimMachine {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Process, Self::Journal, Self::Cluster, Self::Beyond];
+    pub const ALL: [Self; 5] = [Self::Process, Self::Journal, Self::Cluster, Self::Beyond, Self::Group];
 
     /// Its name on the command line.
     #[must_use]
@@ -49,6 +52,7 @@ impl SimMachine {
             Self::Journal => "journal",
             Self::Cluster => "cluster",
             Self::Beyond => "beyond",
+            Self::Group => "group",
         }
     }
 
@@ -60,6 +64,9 @@ impl SimMachine {
                 "mainstay-process over mainstay-journal: pessimistic message logging (Zhao 2014, section 2.3.1), output commit"
             }
             Self::Journal => "mainstay-journal alone: paged asynchronous log, docs/journal-format.md",
+            Self::Group => {
+                "mainstay-group: views agreed by Paxos among stores (Lamport 1998), leases (Gray and Cheriton 1989), docs/group.md"
+            }
             Self::Beyond => {
                 "the cluster, with more failures at once than the policies survive: what is lost is said, and all go on (docs/message-logging.md)"
             }
@@ -77,6 +84,7 @@ impl SimMachine {
             Self::Journal => crate::journal_world::BRANCHES,
             Self::Cluster => crate::cluster::BRANCHES,
             Self::Beyond => crate::cluster::BRANCHES_BEYOND,
+            Self::Group => crate::group::BRANCHES,
         }
     }
 
@@ -87,6 +95,7 @@ impl SimMachine {
             Self::Process => &Rule::OF_ONE_PROCESS,
             Self::Journal => &[Rule::FailedSyncPoisons, Rule::StaleRecordRefused],
             Self::Beyond => &[Rule::LossStated, Rule::OrphansRollBack],
+            Self::Group => &Rule::OF_A_GROUP,
             Self::Cluster => &[
                 Rule::MessageAfterLogged,
                 Rule::DeterminantsTravel,
@@ -354,6 +363,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
         SimMachine::Cluster => {
             ClusterWorld::new(Rc::new(OwnSubject::default()), seed, rules, trace).run(rules)
         }
+        SimMachine::Group => GroupWorld::new(seed, rules, trace).run(),
         SimMachine::Beyond => {
             ClusterWorld::new(Rc::new(OwnSubject { beyond: true }), seed, rules, trace).run(rules)
         }

@@ -53,6 +53,24 @@ pub enum Rule {
     TableMovesWithData,
     /// A client counts acknowledgements of one view and one version together.
     AcknowledgementsOfOneView,
+    /// The next view is agreed on by strictly more than half of the votes of the one before.
+    StrictMajority,
+    /// Who takes over a view change goes on with what may already have been decided.
+    AdoptAccepted,
+    /// What a store says of its promises leaves when they are durable.
+    PromiseDurable,
+    /// A member serves only while a majority has lately answered it.
+    ServeWithinLease,
+    /// A view is installed when nobody can serve the one before any more.
+    LeasesRunOut,
+    /// A store that came back waits for the leases that its earlier life gave.
+    GrantsOutliveCrashes,
+    /// What is said in another view is not heard.
+    ViewFence,
+    /// A view names lives, and another life at the same address is somebody else.
+    BornOnce,
+    /// Stores without the data do not decide alone what follows.
+    ReadyBeforeVote,
 }
 
 impl Rule {
@@ -69,7 +87,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 24] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -85,6 +103,28 @@ impl Rule {
         Self::CutBeforeDelivery,
         Self::LossStated,
         Self::CutAfterDrained,
+        Self::StrictMajority,
+        Self::AdoptAccepted,
+        Self::PromiseDurable,
+        Self::ServeWithinLease,
+        Self::LeasesRunOut,
+        Self::GrantsOutliveCrashes,
+        Self::ViewFence,
+        Self::BornOnce,
+        Self::ReadyBeforeVote,
+    ];
+
+    /// Those of a group.
+    pub const OF_A_GROUP: [Self; 9] = [
+        Self::StrictMajority,
+        Self::AdoptAccepted,
+        Self::PromiseDurable,
+        Self::ServeWithinLease,
+        Self::LeasesRunOut,
+        Self::GrantsOutliveCrashes,
+        Self::ViewFence,
+        Self::BornOnce,
+        Self::ReadyBeforeVote,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.
@@ -115,6 +155,15 @@ impl Rule {
             Self::ReadStable => "read-dirty",
             Self::TableMovesWithData => "table-left-behind",
             Self::AcknowledgementsOfOneView => "views-counted-together",
+            Self::StrictMajority => "view-without-majority",
+            Self::AdoptAccepted => "predecessor-ignored",
+            Self::PromiseDurable => "promise-before-durable",
+            Self::ServeWithinLease => "served-past-lease",
+            Self::LeasesRunOut => "leases-not-outlasted",
+            Self::GrantsOutliveCrashes => "grants-forgotten",
+            Self::ViewFence => "outsiders-heard",
+            Self::BornOnce => "identity-repeated",
+            Self::ReadyBeforeVote => "empty-stores-decide",
         }
     }
 
@@ -174,6 +223,17 @@ impl Rule {
             Self::AcknowledgementsOfOneView => {
                 "an acknowledgement counts in its view alone: Aeron pull request 2147"
             }
+            Self::StrictMajority => {
+                "strict majority of the view before: GEODE-9822; Lamport 1998, quorums intersect"
+            }
+            Self::AdoptAccepted => "Paxos: Lamport 2001, phase 2a; Derecho issue 126",
+            Self::PromiseDurable => "Paxos on disk: Lamport 1998; an acknowledgement is an output",
+            Self::ServeWithinLease => "leases: Gray and Cheriton 1989; Corosync issue 182",
+            Self::LeasesRunOut => "leases: Gray and Cheriton 1989; Corosync issue 182",
+            Self::GrantsOutliveCrashes => "leases: Gray and Cheriton 1989, section 5, recovery of a server",
+            Self::ViewFence => "virtual synchrony: Birman and Joseph 1987; GEODE-8901",
+            Self::BornOnce => "Schuchardt 2010, JGroups address reuse; foca issue 31",
+            Self::ReadyBeforeVote => "state transfer before vote: Liskov and Cowling 2012, section 4.3",
         }
     }
 }

@@ -7,13 +7,18 @@ pub(crate) mod deterministic;
 pub(crate) mod evicted_not_reapplied;
 pub(crate) mod failure_free;
 pub(crate) mod handler_panics;
+pub(crate) mod identity_once;
 pub(crate) mod invariant;
 pub(crate) mod legal_order;
 pub(crate) mod line_restorable;
 pub(crate) mod losses_stated;
 pub(crate) mod nothing_pinned;
+pub(crate) mod one_side_serves;
+pub(crate) mod one_successor;
 pub(crate) mod outputs_guaranteed;
 pub(crate) mod outputs_of_nodes;
+pub(crate) mod outsiders_unheard;
+pub(crate) mod rejoins;
 pub(crate) mod released_once;
 pub(crate) mod same_answer;
 pub(crate) mod stable_before_release;
@@ -70,11 +75,21 @@ pub(crate) enum Property {
     Invariant,
     /// A handler that is not meant to panic does not.
     HandlerPanics,
+    /// A view is followed by one view, the same wherever it is known.
+    OneSuccessor,
+    /// No two lives are ever the same member.
+    IdentityOnce,
+    /// No two views of a group are served at the same moment.
+    OneSideServes,
+    /// What is said outside a view changes no promise in it.
+    OutsidersUnheard,
+    /// Who was cut off, or down, is in the view again by itself.
+    Rejoins,
 }
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -97,6 +112,11 @@ impl Property {
         Self::StateSaved,
         Self::Invariant,
         Self::HandlerPanics,
+        Self::OneSuccessor,
+        Self::IdentityOnce,
+        Self::OneSideServes,
+        Self::OutsidersUnheard,
+        Self::Rejoins,
     ];
 
     /// Its name in reports.
@@ -125,6 +145,11 @@ impl Property {
             Self::StateSaved => "state-saved",
             Self::Invariant => "invariant",
             Self::HandlerPanics => "handler-panics",
+            Self::OneSuccessor => "one-successor",
+            Self::IdentityOnce => "identity-once",
+            Self::OneSideServes => "one-side-serves",
+            Self::OutsidersUnheard => "outsiders-unheard",
+            Self::Rejoins => "rejoins",
         }
     }
 
@@ -156,6 +181,11 @@ impl Property {
             Self::StateSaved => state_saved::SOURCE,
             Self::Invariant => invariant::SOURCE,
             Self::HandlerPanics => handler_panics::SOURCE,
+            Self::OneSuccessor => one_successor::SOURCE,
+            Self::IdentityOnce => identity_once::SOURCE,
+            Self::OneSideServes => one_side_serves::SOURCE,
+            Self::OutsidersUnheard => outsiders_unheard::SOURCE,
+            Self::Rejoins => rejoins::SOURCE,
         }
     }
 }

@@ -1,0 +1,300 @@
+//! The proposer: from PREPARE over promises, the cut, ACCEPT and the running out of leases to INSTALL.
+//!
+//! Any store of the view may propose at any time without harm; that it is the oldest member which hears a majority, or the next one when
+//! nothing comes of it, only keeps proposers out of each other's way.
+
+use crate::ballot::{Ballot, Because, Departure, Promised, Proposal, adopted, decides, suffice};
+use crate::effect::Effect;
+use crate::group::Group;
+use crate::message::Body;
+use mainstay_types::id::StoreId;
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use mainstay_types::view::{Address, JoinerId, Member, MemberId, MemberKind, View, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change of the view under way.
+#[derive(Debug)]
+pub(crate) struct Change {
+    ballot: Ballot,
+    since: Time,
+    phase: Phase,
+    promises: BTreeMap<StoreId, Promised>,
+    /// Who promised.
+    from: BTreeMap<StoreId, JoinerId>,
+    /// Until when members may still serve, by this clock.
+    leases: BTreeMap<MemberId, Time>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Promises come in.
+    Preparing,
+    /// The regions settle on a cut.
+    Settling,
+    /// Acceptances come in.
+    Accepting { proposal: Proposal, accepted: BTreeSet<StoreId> },
+    /// The arbiter was asked.
+    Arbitrating { proposal: Proposal },
+    /// It is decided, and somebody may still serve the old view.
+    Outlasting { proposal: Proposal },
+}
+
+impl Group {
+    /// Begins to agree on the next view.
+    pub(crate) fn begin_change(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let round = self.rounds_seen.max(self.record.promised.round).saturating_add(1);
+        let ballot = Ballot { round, proposer: self.me.store };
+        self.change = Some(Change {
+            ballot,
+            since: now,
+            phase: Phase::Preparing,
+            promises: BTreeMap::new(),
+            from: BTreeMap::new(),
+            leases: BTreeMap::new(),
+        });
+        for (_, to) in self.acceptors(now) {
+            self.send(to, Body::Prepare { ballot }, out);
+        }
+    }
+
+    /// The stores of the view and where each is to be found: as a member, or come back as another life.
+    fn acceptors(&self, now: Time) -> BTreeMap<StoreId, Address> {
+        let members = self.record.view().into_iter().flat_map(|view| &view.members);
+        let mut found: BTreeMap<_, _> =
+            members.map(|member| (member.joiner.store, member.joiner.address)).collect();
+        found.extend(self.returned(now).into_iter().map(|(store, joiner)| (store, joiner.address)));
+        found.insert(self.me.store, self.me.address);
+        found
+    }
+
+    pub(crate) fn promised(
+        &mut self,
+        now: Time,
+        from: JoinerId,
+        (ballot, promised): (Ballot, Promised),
+        out: &mut Vec<Effect>,
+    ) {
+        let timing = self.config.timing;
+        let Some(change) = self.change.as_mut().filter(|change| change.ballot == ballot) else { return };
+        if !matches!(change.phase, Phase::Preparing) {
+            return;
+        }
+        for &(member, left_ns) in &promised.grants {
+            let ends = now.after(timing.outlasting(std::time::Duration::from_nanos(left_ns)));
+            let latest = change.leases.entry(member).or_insert(ends);
+            *latest = ends.max(*latest);
+        }
+        change.promises.insert(from.store, promised);
+        change.from.insert(from.store, from);
+        self.enough_promises(now, out);
+    }
+
+    fn enough_promises(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let (Some(view), Some(change)) = (self.record.view(), &self.change) else { return };
+        if !suffice(view, &change.promises, self.config.rules) {
+            return;
+        }
+        let waits = now.since(change.since) <= self.config.timing.preparation;
+        let missing = view.members.iter().any(|member| {
+            let store = member.joiner.store;
+            !change.promises.contains_key(&store) && self.is_reachable(now, member)
+        });
+        if waits && missing {
+            return;
+        }
+        match adopted(&change.promises, self.config.rules) {
+            Some(proposal) => self.propose(now, proposal, out),
+            None => {
+                let (id, change) = (view.id, self.change.as_mut().expect("it was just there"));
+                change.phase = Phase::Settling;
+                let report =
+                    |(store, promised): (&StoreId, &Promised)| (change.from[store], promised.report.clone());
+                let reports = change.promises.iter().map(report).collect();
+                out.push(Effect::Settle { view: id, reports });
+            }
+        }
+    }
+
+    fn is_reachable(&self, now: Time, member: &Member) -> bool {
+        let judged = self.verdicts.contains_key(&member.id());
+        let heard =
+            self.is_member() && !self.suspicion.is_silent(member.joiner.store, now, &self.config.timing);
+        (heard && !judged) || self.returned(now).contains_key(&member.joiner.store)
+    }
+
+    /// The regions have settled.
+    pub(crate) fn settled(&mut self, now: Time, view: ViewId, cut: Vec<u8>, out: &mut Vec<Effect>) {
+        let settling = self.change.as_ref().is_some_and(|change| matches!(change.phase, Phase::Settling));
+        if !settling || view != self.record.view_id() {
+            return;
+        }
+        match self.next_view() {
+            Some((view, departures)) => self.propose(now, Proposal { view, cut, departures }, out),
+            None => self.change = None,
+        }
+    }
+
+    /// The view that this process would have next. `None` if nobody could lead it.
+    fn next_view(&self) -> Option<(View, Vec<Departure>)> {
+        let old = self.record.view()?;
+        let id = old.id.next();
+        let change = self.change.as_ref()?;
+        let because = |member: &Member| {
+            if member.joiner.store == self.me.store {
+                let present = self.is_member() && !self.leaving;
+                return (!present).then_some(if self.leaving { Because::Left } else { Because::Replaced });
+            }
+            if self.leavers.contains(&member.joiner.store) {
+                return Some(Because::Left);
+            }
+            if let Some(because) = self.verdicts.get(&member.id()) {
+                return Some(*because);
+            }
+            // Out of stores that came back: only those members are known to be up that have promised.
+            let up = change.from.get(&member.joiner.store) == Some(&member.joiner);
+            (!self.is_member() && !up).then_some(Because::Absent)
+        };
+        let (mut members, mut departures) = (Vec::new(), Vec::new());
+        for member in &old.members {
+            match because(member) {
+                None => members.push(member.clone()),
+                Some(because) => departures.push(Departure {
+                    member: member.id(),
+                    store: member.joiner.store,
+                    because,
+                    view: id,
+                }),
+            }
+        }
+        let place = |store: StoreId| {
+            old.members.iter().position(|member| member.joiner.store == store).unwrap_or(usize::MAX)
+        };
+        let mut joiners: Vec<_> =
+            self.joiners.values().map(|waiting| (waiting.since, waiting.joiner, &waiting.offer)).collect();
+        if !self.is_member() {
+            joiners.push((Time::EPOCH, self.me, &self.config.offer));
+        }
+        joiners.sort_by_key(|(since, joiner, _)| (place(joiner.store), *since, joiner.address));
+        for (_, joiner, offer) in joiners {
+            let taken = members.iter().any(|member: &Member| {
+                member.joiner.store == joiner.store || member.joiner.address == joiner.address
+            });
+            if !taken && members.len() < self.config.limits.members_max {
+                members.push(Member { born: id, joiner, offer: offer.clone() });
+            }
+        }
+        let leads = |member: &Member| member.offer.kind == MemberKind::Server && member.offer.weight > 0;
+        members.iter().any(leads).then_some((View { id, arbitrated: old.arbitrated, members }, departures))
+    }
+
+    fn propose(&mut self, now: Time, proposal: Proposal, out: &mut Vec<Effect>) {
+        let arbitrated = self.record.view().is_some_and(|view| view.arbitrated);
+        let from = self.record.view_id();
+        let acceptors = self.acceptors(now);
+        let Some(change) = &mut self.change else { return };
+        let ballot = change.ballot;
+        if arbitrated {
+            change.phase = Phase::Arbitrating { proposal: proposal.clone() };
+            self.emit(Effect::AskArbiter { from, proposal }, out);
+            return;
+        }
+        change.phase = Phase::Accepting { proposal: proposal.clone(), accepted: BTreeSet::new() };
+        for to in acceptors.into_values() {
+            self.send(to, Body::Accept { ballot, proposal: proposal.clone() }, out);
+        }
+    }
+
+    pub(crate) fn accepted(&mut self, now: Time, from: StoreId, ballot: Ballot, out: &mut Vec<Effect>) {
+        let Some(change) = self.change.as_mut().filter(|change| change.ballot == ballot) else { return };
+        let Phase::Accepting { proposal, accepted } = &mut change.phase else { return };
+        accepted.insert(from);
+        let (proposal, accepted) = (proposal.clone(), accepted.clone());
+        let view = self.record.view().expect("who proposes knows a view");
+        let votes = accepted.iter().map(|&store| view.weight_of(store)).sum();
+        if decides(view, votes, self.config.rules) {
+            self.decided(now, proposal, out);
+        }
+    }
+
+    /// The arbiter holds this as the successor of the view.
+    pub(crate) fn arbitrated(&mut self, now: Time, chosen: Proposal, out: &mut Vec<Effect>) {
+        let asked =
+            self.change.as_ref().is_some_and(|change| matches!(change.phase, Phase::Arbitrating { .. }));
+        if asked && chosen.view.id == self.record.view_id().next() {
+            self.decided(now, chosen, out);
+        }
+    }
+
+    fn decided(&mut self, now: Time, proposal: Proposal, out: &mut Vec<Effect>) {
+        if let Some(change) = &mut self.change {
+            change.phase = Phase::Outlasting { proposal };
+        }
+        self.outlast(now, out);
+    }
+
+    /// Installs what is decided once nobody can serve the old view any more.
+    fn outlast(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let (Some(view), Some(change)) = (self.record.view(), &self.change) else { return };
+        let Phase::Outlasting { proposal } = &change.phase else { return };
+        let serves = |member: &Member| {
+            let wedged = change.promises.contains_key(&member.joiner.store);
+            !wedged && change.leases.get(&member.id()).is_some_and(|&ends| now < ends)
+        };
+        if self.config.rules.keep(Rule::LeasesRunOut) && view.members.iter().any(serves) {
+            return;
+        }
+        let proposal = proposal.clone();
+        let others = view.members.iter().chain(&proposal.view.members).map(|member| member.joiner.address);
+        let mut others: BTreeSet<Address> = others.collect();
+        others.extend(self.returned(now).values().map(|joiner| joiner.address));
+        others.remove(&self.me.address);
+        for to in others {
+            self.send(to, Body::Install { proposal: proposal.clone() }, out);
+        }
+        self.learn(now, proposal, out);
+    }
+
+    /// Somebody has promised a higher ballot: this one comes to nothing.
+    pub(crate) fn rejected(&mut self, promised: Ballot) {
+        self.rounds_seen = self.rounds_seen.max(promised.round);
+        let outdated = |change: &Change| {
+            change.ballot < promised
+                && !matches!(change.phase, Phase::Outlasting { .. } | Phase::Arbitrating { .. })
+        };
+        if self.change.as_ref().is_some_and(outdated) {
+            self.change = None;
+        }
+    }
+
+    /// Says again what may have been lost, goes on without those who do not answer, and gives up after a while.
+    pub(crate) fn drive_change(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let acceptors = self.acceptors(now);
+        let from = self.record.view_id();
+        let Some(change) = &self.change else { return };
+        let ballot = change.ballot;
+        let given_up = now.since(change.since) > self.config.timing.change;
+        match &change.phase {
+            Phase::Outlasting { .. } => self.outlast(now, out),
+            Phase::Arbitrating { proposal } => {
+                let proposal = proposal.clone();
+                self.emit(Effect::AskArbiter { from, proposal }, out);
+            }
+            _ if given_up => self.change = None,
+            Phase::Preparing => {
+                let promised: BTreeSet<_> = change.promises.keys().copied().collect();
+                for (_, to) in acceptors.into_iter().filter(|(store, _)| !promised.contains(store)) {
+                    self.send(to, Body::Prepare { ballot }, out);
+                }
+                self.enough_promises(now, out);
+            }
+            Phase::Settling => {}
+            Phase::Accepting { proposal, accepted } => {
+                let (proposal, accepted) = (proposal.clone(), accepted.clone());
+                for (_, to) in acceptors.into_iter().filter(|(store, _)| !accepted.contains(store)) {
+                    self.send(to, Body::Accept { ballot, proposal: proposal.clone() }, out);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What comes in: the fence of the view, and what is said to those outside it.
+//!
+//! A message about the view is heard only from a store of the very same view, and, but for ballots, only from the life that is the member.
+//! Nothing else changes anything here; who is behind is told what was decided, who is out is told that it is.
+
+use crate::effect::Effect;
+use crate::group::{Group, Standing};
+use crate::message::{Body, Message, Refusal};
+use mainstay_types::rules::Rule;
+use mainstay_types::time::Time;
+use mainstay_types::view::{JoinerId, ViewId};
+
+impl Group {
+    pub(crate) fn hear(&mut self, now: Time, message: Message, out: &mut Vec<Effect>) {
+        let Message { cluster, view, from, body } = message;
+        if self.standing == Standing::Gone || (from.store == self.me.store && from.life != self.me.life) {
+            return;
+        }
+        if let (Some(ours), Some(theirs)) = (self.record.cluster, cluster)
+            && ours != theirs
+        {
+            match body {
+                Body::Join { .. } => {
+                    let refusal = Refusal::OtherCluster { ours, theirs };
+                    self.send(from.address, Body::Refused { refusal }, out);
+                }
+                Body::Refused { refusal } => self.refused(refusal, out),
+                _ => {}
+            }
+            return;
+        }
+        match body {
+            Body::Install { proposal } => {
+                if proposal.view.of_store(self.me.store).is_some() {
+                    self.take_up(cluster);
+                }
+                self.learn(now, proposal, out);
+            }
+            Body::Join { offer, votes } => self.asked_in(now, from, (view, offer, votes), out),
+            Body::Located { coordinator } => {
+                if self.standing == Standing::Outside {
+                    self.located(now, (view, from), coordinator, out);
+                }
+            }
+            Body::Shunned { departure } => self.shunned(now, view, departure, out),
+            Body::Refused { refusal } => self.refused(refusal, out),
+            body => match self.may_speak(view, &from, &body) {
+                true => self.take_in(now, from, body, out),
+                false => self.turn_away(view, from, out),
+            },
+        }
+    }
+
+    /// Whether the one who speaks is heard in the view that it names.
+    fn may_speak(&self, named: ViewId, from: &JoinerId, body: &Body) -> bool {
+        let Some(view) = self.record.view() else { return false };
+        if named != view.id && self.config.rules.keep(Rule::ViewFence) {
+            return false;
+        }
+        let about_ballots = matches!(
+            body,
+            Body::Prepare { .. }
+                | Body::Promise { .. }
+                | Body::Rejected { .. }
+                | Body::Accept { .. }
+                | Body::Accepted { .. }
+        );
+        view.of_store(from.store).is_some_and(|member| {
+            member.joiner == *from || (about_ballots && member.joiner.life <= from.life)
+        })
+    }
+
+    fn take_in(&mut self, now: Time, from: JoinerId, body: Body, out: &mut Vec<Effect>) {
+        let is_member = self.record.view().is_some_and(|view| view.member(&from).is_some());
+        if is_member {
+            self.suspicion.hear(from.store, now);
+        }
+        match body {
+            Body::Beat { sent, echo } if self.is_member() => {
+                self.leases.beat(from.store, sent);
+                let view = self.record.view().expect("a member has a view");
+                if echo > 0 {
+                    self.leases.echoed(view, self.me.store, from.store, Time(echo), &self.config.timing);
+                }
+            }
+            Body::Verify { suspect } if self.is_member() => self.asked_about(now, from.store, suspect, out),
+            Body::Verified { suspect, silent } => self.answered_about(now, from.store, suspect, silent),
+            Body::Leave => {
+                self.leavers.insert(from.store);
+            }
+            Body::Prepare { ballot } => self.prepared(now, ballot, from.address, out),
+            Body::Promise { ballot, promised } => self.promised(now, from, (ballot, *promised), out),
+            Body::Rejected { promised } => self.rejected(promised),
+            Body::Accept { ballot, proposal } => self.accept(now, ballot, (proposal, from.address), out),
+            Body::Accepted { ballot } => self.accepted(now, from.store, ballot, out),
+            _ => {}
+        }
+    }
+
+    /// Tells who speaks from outside the view where it stands, at most once in a beat.
+    fn turn_away(&mut self, named: ViewId, from: JoinerId, out: &mut Vec<Effect>) {
+        let Some(installed) = &self.record.installed else { return };
+        if named >= installed.view.id || !self.told.insert(from.address) {
+            return;
+        }
+        let behind =
+            installed.view.of_store(from.store).is_some_and(|member| member.joiner.life <= from.life);
+        let body = if behind {
+            Body::Install { proposal: installed.clone() }
+        } else {
+            let departure = self.departures.iter().rev().find(|departure| departure.store == from.store);
+            Body::Shunned { departure: departure.copied() }
+        };
+        self.send(from.address, body, out);
+    }
+}

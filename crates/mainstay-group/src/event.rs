@@ -1,0 +1,47 @@
+//! What can happen to a group.
+
+use crate::ballot::Proposal;
+use crate::message::Message;
+use mainstay_types::view::ViewId;
+
+/// What the driver, or the composer beside it, tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The time that [`crate::effect::Effect::Wake`] named has come.
+    Tick,
+    /// A message came.
+    Arrived(Message),
+    /// The records up to this ticket, it among them, are durable.
+    Persisted {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// A record could not be made durable: this life ends.
+    PersistFailed,
+    /// What this process's regions hold, after they were wedged in that view.
+    Report {
+        /// The view.
+        view: ViewId,
+        /// Opaque.
+        bytes: Vec<u8>,
+    },
+    /// What the regions settled on out of the reports.
+    Cut {
+        /// The view whose reports it came from.
+        view: ViewId,
+        /// Opaque.
+        bytes: Vec<u8>,
+    },
+    /// The regions have everything up to the cut of that view.
+    Fetched {
+        /// The view.
+        view: ViewId,
+    },
+    /// What the arbiter holds as the successor of the view: the first that it was given.
+    Arbitrated {
+        /// It.
+        chosen: Proposal,
+    },
+    /// The owner wants this process out.
+    Leave,
+}

@@ -1,0 +1,405 @@
+//! The machine: what happens goes to the file whose duty it is; what a process is at a moment.
+
+use crate::ballot::{Because, Departure, Proposal, Ready};
+use crate::change::Change;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::joining::{Asking, Waiting};
+use crate::lease::Leases;
+use crate::limits::{Limits, Timing};
+use crate::message::{Body, Message};
+use crate::outbox::Outbox;
+use crate::promise::Wedged;
+use crate::record::Record;
+use crate::suspicion::Suspicion;
+use crate::verdict::Verification;
+use mainstay_types::id::{ClusterId, StoreId};
+use mainstay_types::machine::Machine;
+use mainstay_types::rules::{Rule, Rules};
+use mainstay_types::time::Time;
+use mainstay_types::view::{Address, JoinerId, Member, MemberId, MemberKind, Offer, View, ViewId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a process of a group is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who it is. The life must be above every earlier one of the store.
+    pub me: JoinerId,
+    /// What it brings.
+    pub offer: Offer,
+    /// Where it asks to be let in first.
+    pub ask_at: Vec<Address>,
+    /// It begins a new group: said once, by a person, never concluded from hearing nobody.
+    pub begin: Option<Begin>,
+    /// What bounds its memory.
+    pub limits: Limits,
+    /// How long everything takes.
+    pub timing: Timing,
+    /// Which safety rules are kept: all, outside the simulator.
+    pub rules: Rules,
+}
+
+/// A new group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begin {
+    /// Its identity, drawn for it.
+    pub cluster: ClusterId,
+    /// Whether an outside arbiter decides on views: for groups of two.
+    pub arbitrated: bool,
+}
+
+/// A process that cannot start so. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// The record is another store's.
+    #[error(
+        "the record belongs to store {found}, and this is store {expected}: start it on its own directory"
+    )]
+    OtherStore {
+        /// This store.
+        expected: StoreId,
+        /// The record's.
+        found: StoreId,
+    },
+    /// The store belongs to a group already.
+    #[error(
+        "this store belongs to group {cluster} already: start it without --init, or on an empty directory"
+    )]
+    InGroup {
+        /// The group.
+        cluster: ClusterId,
+    },
+    /// A group cannot begin with a process that does not vote.
+    #[error("a group begins with a server that has a vote: start it as a server with a weight of at least 1")]
+    NoVote,
+}
+
+/// Whether a process is in a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    Outside,
+    /// `installed` is the ticket of the record that says it has all the data.
+    Member {
+        installed: Option<u64>,
+    },
+    Gone,
+}
+
+/// One process of a group.
+#[derive(Debug)]
+pub struct Group {
+    pub(crate) config: Config,
+    pub(crate) me: JoinerId,
+    pub(crate) record: Record,
+    pub(crate) standing: Standing,
+    /// When this life began, if it is not the store's first.
+    pub(crate) returned_at: Option<Time>,
+    pub(crate) leases: Leases,
+    pub(crate) suspicion: Suspicion,
+    pub(crate) verifying: Option<Verification>,
+    /// Members that are not to be in the next view.
+    pub(crate) verdicts: BTreeMap<MemberId, Because>,
+    pub(crate) leavers: BTreeSet<StoreId>,
+    pub(crate) leaving: bool,
+    pub(crate) wedged: Option<Wedged>,
+    pub(crate) change: Option<Change>,
+    /// The highest round of a ballot about the next view that was heard of.
+    pub(crate) rounds_seen: u32,
+    pub(crate) joiners: BTreeMap<StoreId, Waiting>,
+    pub(crate) asking: Asking,
+    pub(crate) departures: VecDeque<Departure>,
+    /// The newest view that was heard of.
+    pub(crate) newest: ViewId,
+    /// Who was told in this beat that it is outside.
+    pub(crate) told: BTreeSet<Address>,
+    /// When it last served.
+    served: Time,
+    outbox: Outbox,
+    loopback: VecDeque<Message>,
+    next_tick: Time,
+}
+
+impl Group {
+    /// Starts a life, with the store's record if it has one.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        config: Config,
+        record: Option<Record>,
+        now: Time,
+        out: &mut Vec<Effect>,
+    ) -> Result<Self, StartError> {
+        let me = config.me;
+        let returned_at = record.as_ref().and_then(Record::view).map(|_| now);
+        let record = record.unwrap_or_else(|| Record::of_new(me.store));
+        if record.store != me.store {
+            return Err(StartError::OtherStore { expected: me.store, found: record.store });
+        }
+        let mut group = Self {
+            me,
+            record,
+            standing: Standing::Outside,
+            returned_at,
+            leases: Leases::default(),
+            suspicion: Suspicion::default(),
+            verifying: None,
+            verdicts: BTreeMap::new(),
+            leavers: BTreeSet::new(),
+            leaving: false,
+            wedged: None,
+            change: None,
+            rounds_seen: 0,
+            joiners: BTreeMap::new(),
+            asking: Asking { since: now, ..Asking::default() },
+            departures: VecDeque::new(),
+            newest: ViewId::NONE,
+            told: BTreeSet::new(),
+            served: now,
+            outbox: Outbox::default(),
+            loopback: VecDeque::new(),
+            next_tick: now,
+            config,
+        };
+        if let Some(begin) = group.config.begin {
+            group.begin(begin, now, out)?;
+        }
+        if let Some(installed) = group.record.installed.clone().filter(|_| !group.record.is_ready()) {
+            out.push(Effect::Fetch { view: installed.view, cut: installed.cut });
+        }
+        out.push(Effect::Wake { at: now });
+        Ok(group)
+    }
+
+    fn begin(&mut self, begin: Begin, now: Time, out: &mut Vec<Effect>) -> Result<(), StartError> {
+        if let Some(cluster) = self.record.cluster {
+            return Err(StartError::InGroup { cluster });
+        }
+        if self.config.offer.kind != MemberKind::Server || self.config.offer.weight == 0 {
+            return Err(StartError::NoVote);
+        }
+        let id = ViewId::NONE.next();
+        let members = vec![Member { born: id, joiner: self.me, offer: self.config.offer.clone() }];
+        let view = View { id, arbitrated: begin.arbitrated, members };
+        self.record.cluster = Some(begin.cluster);
+        self.record.ready = Some(Ready::in_view(&view));
+        self.record.installed =
+            Some(Proposal { view: view.clone(), cut: Vec::new(), departures: Vec::new() });
+        let ticket = self.persist(out);
+        self.standing = Standing::Member { installed: Some(ticket) };
+        self.suspicion.begin(&view, now);
+        self.emit(Effect::Installed { view, cut: Vec::new() }, out);
+        Ok(())
+    }
+
+    /// Whether this process may serve its view at `now`, which must have been read after the request came in.
+    #[must_use]
+    pub fn serves(&self, now: Time) -> bool {
+        let Standing::Member { installed: Some(ticket) } = self.standing else { return false };
+        let Some(view) = self.record.view() else { return false };
+        let in_lease =
+            now < self.leases.until(view, self.me.store) || !self.config.rules.keep(Rule::ServeWithinLease);
+        self.wedged.is_none() && self.outbox.is_durable(ticket) && in_lease
+    }
+
+    /// Whether the regions of this process take in what others of the view send: they have all the data, and the view has not ended here.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        matches!(self.standing, Standing::Member { installed: Some(ticket) } if self.outbox.is_durable(ticket))
+            && self.wedged.is_none()
+    }
+
+    /// The view that this process is in.
+    #[must_use]
+    pub fn view(&self) -> Option<&View> {
+        self.record.view().filter(|_| self.is_member())
+    }
+
+    /// What this process is called in its view.
+    #[must_use]
+    pub fn member_id(&self) -> Option<MemberId> {
+        self.view()?.member(&self.me).map(Member::id)
+    }
+
+    /// What the store has to find again.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn is_member(&self) -> bool {
+        matches!(self.standing, Standing::Member { .. })
+    }
+
+    /// Who changes the view: the oldest server with a vote that is heard.
+    pub(crate) fn coordinator(&self, now: Time) -> Option<StoreId> {
+        self.eligible(now).next()
+    }
+
+    fn eligible(&self, now: Time) -> impl Iterator<Item = StoreId> {
+        let members = self.record.view().into_iter().flat_map(|view| &view.members);
+        let heard = members.filter(move |member| {
+            let store = member.joiner.store;
+            let up = store == self.me.store
+                || !(self.verdicts.contains_key(&member.id())
+                    || self.suspicion.is_silent(store, now, &self.config.timing));
+            up && member.offer.kind == MemberKind::Server && member.offer.weight > 0
+        });
+        heard.map(|member| member.joiner.store)
+    }
+
+    /// Where the other members are.
+    pub(crate) fn others(&self) -> Vec<Address> {
+        let members = self.record.view().into_iter().flat_map(|view| &view.members);
+        members.map(|member| member.joiner.address).filter(|&address| address != self.me.address).collect()
+    }
+
+    /// Says to all others that this member is up.
+    pub(crate) fn beat(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let members = self.record.view().into_iter().flat_map(|view| &view.members);
+        let others: Vec<JoinerId> = members.map(|m| m.joiner).filter(|joiner| *joiner != self.me).collect();
+        for other in others {
+            // Who has promised lets nobody serve for longer.
+            let echo = if self.wedged.is_none() { self.leases.echo(other.store, now) } else { 0 };
+            self.send(other.address, Body::Beat { sent: now.0, echo }, out);
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: Address, body: Body, out: &mut Vec<Effect>) {
+        let message =
+            Message { cluster: self.record.cluster, view: self.record.view_id(), from: self.me, body };
+        self.emit(Effect::Send { to, message }, out);
+    }
+
+    /// Lets an effect leave when every record so far is durable.
+    pub(crate) fn emit(&mut self, effect: Effect, out: &mut Vec<Effect>) {
+        let leaves = match self.config.rules.keep(Rule::PromiseDurable) {
+            true => self.outbox.hold(effect, self.config.limits.waiting_messages_max),
+            false => Some(effect),
+        };
+        if let Some(effect) = leaves {
+            self.perform(effect, out);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect, out: &mut Vec<Effect>) {
+        match effect {
+            Effect::Send { to, message } if to == self.me.address => self.loopback.push_back(message),
+            effect => out.push(effect),
+        }
+    }
+
+    /// Makes the record durable; whatever is emitted from here on waits for it.
+    pub(crate) fn persist(&mut self, out: &mut Vec<Effect>) -> u64 {
+        let ticket = self.outbox.ticket();
+        let mut record = Vec::new();
+        self.record.put(&mut record);
+        out.push(Effect::Persist { ticket, record });
+        ticket
+    }
+
+    fn tick(&mut self, now: Time, out: &mut Vec<Effect>) {
+        if self.standing == Standing::Gone {
+            return;
+        }
+        let beat = self.config.timing.beat;
+        if now.since(self.next_tick) > beat * 2 {
+            self.suspicion.stood_still(now);
+        }
+        self.next_tick = now.after(beat);
+        self.told.clear();
+        self.forget_joiners(now);
+        match self.standing {
+            Standing::Member { .. } => self.attend(now, out),
+            Standing::Outside => self.ask(now, out),
+            Standing::Gone => return,
+        }
+        self.drive_change(now, out);
+        out.push(Effect::Wake { at: self.next_tick });
+    }
+
+    /// What a member does in every beat.
+    fn attend(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.beat(now, out);
+        self.suspicion.look(now, &self.config.timing);
+        if self.serves(now) {
+            self.served = now;
+        } else if now.since(self.served) > self.config.timing.change {
+            // The others may have gone on, and be elsewhere by now.
+            self.ask_everywhere(now, out);
+        }
+        let coordinator = self.coordinator(now);
+        if self.leaving && coordinator != Some(self.me.store) {
+            let view = self.record.view().expect("a member has a view");
+            let at = coordinator.and_then(|store| view.of_store(store)).map(|member| member.joiner.address);
+            if let Some(at) = at {
+                self.send(at, Body::Leave, out);
+            }
+        }
+        let rank = self.eligible(now).position(|store| store == self.me.store);
+        let Some(rank) = rank else { return };
+        if rank == 0 {
+            self.verify(now, out);
+        }
+        if self.change.is_some() {
+            return;
+        }
+        let timing = &self.config.timing;
+        let begins = match &self.wedged {
+            Some(wedged) => {
+                now.since(wedged.since) > timing.change * (1 + u32::try_from(rank).unwrap_or(u32::MAX))
+            }
+            None => rank == 0 && self.wants_change(now),
+        };
+        if begins {
+            self.begin_change(now, out);
+        }
+    }
+
+    fn wants_change(&self, now: Time) -> bool {
+        let gathered = |waiting: &Waiting| now.since(waiting.since) >= self.config.timing.gathering;
+        let others = self.record.view().is_some_and(|view| view.members.len() > 1);
+        !self.verdicts.is_empty()
+            || !self.leavers.is_empty()
+            || (self.leaving && others)
+            || self.joiners.values().any(gathered)
+    }
+
+    fn leave(&mut self, out: &mut Vec<Effect>) {
+        self.leaving = true;
+        let alone = self.view().is_none_or(|view| view.members.len() == 1);
+        if alone && self.standing != Standing::Gone {
+            self.standing = Standing::Gone;
+            out.push(Effect::Left);
+        }
+    }
+}
+
+impl Machine for Group {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, now: Time, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Tick => self.tick(now, out),
+            Event::Arrived(message) => self.hear(now, message, out),
+            Event::Persisted { ticket } => self.outbox.persisted(ticket),
+            Event::PersistFailed => {
+                self.standing = Standing::Gone;
+                out.push(Effect::Stopped);
+            }
+            Event::Report { view, bytes } => self.reported(now, view, bytes, out),
+            Event::Cut { view, bytes } => self.settled(now, view, bytes, out),
+            Event::Fetched { view } => self.fetched(view, out),
+            Event::Arbitrated { chosen } => self.arbitrated(now, chosen, out),
+            Event::Leave => self.leave(out),
+        }
+        loop {
+            while let Some(effect) = self.outbox.release() {
+                self.perform(effect, out);
+            }
+            let Some(message) = self.loopback.pop_front() else { break };
+            self.hear(now, message, out);
+        }
+    }
+}

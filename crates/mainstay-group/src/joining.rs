@@ -1,0 +1,216 @@
+//! Who waits to be let in, and how a process outside asks.
+//!
+//! It asks every address that it knows, again and again, until a view names it: whoever coordinates lets in, all others say who that is, and
+//! stores that came back hear of each other. It is in only when a view names it, never because somebody said yes.
+
+use crate::ballot::{Because, decides};
+use crate::effect::Effect;
+use crate::group::{Group, Standing};
+use crate::message::{Body, Refusal};
+use mainstay_types::id::StoreId;
+use mainstay_types::time::Time;
+use mainstay_types::view::{Address, JoinerId, Offer, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One who waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) joiner: JoinerId,
+    pub(crate) offer: Offer,
+    /// The last view that its store knows, if it votes on what follows that.
+    pub(crate) votes_after: Option<ViewId>,
+    pub(crate) since: Time,
+    pub(crate) heard: Time,
+}
+
+/// What a process outside knows.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    pub(crate) addresses: BTreeSet<Address>,
+    pub(crate) since: Time,
+    pub(crate) next: Time,
+    /// When a member that is in a view was last heard.
+    pub(crate) member_heard: Option<Time>,
+    /// Other groups that were met, each said once.
+    pub(crate) refused: BTreeSet<[u8; 16]>,
+}
+
+impl Group {
+    /// Somebody asks to be let in.
+    pub(crate) fn asked_in(
+        &mut self,
+        now: Time,
+        from: JoinerId,
+        (knows, offer, votes): (ViewId, Offer, bool),
+        out: &mut Vec<Effect>,
+    ) {
+        if let Some(installed) = self.record.installed.clone() {
+            let view = &installed.view;
+            let known = view.of_store(from.store);
+            if known.is_some_and(|member| member.joiner.life > from.life) {
+                return;
+            }
+            let is_in = self.is_member() && view.member(&from).is_some();
+            let gone = view.members.iter().filter(|member| {
+                member.joiner != from
+                    && (member.joiner.store == from.store || member.joiner.address == from.address)
+                    && member.joiner.store != self.me.store
+            });
+            self.verdicts.extend(gone.map(|member| (member.id(), Because::Replaced)));
+            if is_in || (knows < view.id && known.is_some()) {
+                // It is in and was not told, or it votes on what follows this view once it knows it.
+                self.send(from.address, Body::Install { proposal: installed }, out);
+            }
+            if is_in {
+                return;
+            }
+        }
+        if self.is_member() {
+            match self.coordinator(now) {
+                // Who knows of a newer view says so when it hears of this one.
+                Some(coordinator) if coordinator == self.me.store && knows <= self.record.view_id() => {}
+                // Where nobody is heard who could let in, the stores that come back do not wait for this member.
+                None if knows <= self.record.view_id() => {}
+                coordinator => {
+                    let view = self.record.view();
+                    let member = coordinator.and_then(|store| view?.of_store(store));
+                    let coordinator = member.map_or(self.me.address, |member| member.joiner.address);
+                    self.send(from.address, Body::Located { coordinator }, out);
+                }
+            }
+            let members = self.record.view().map_or(0, |view| view.members.len());
+            if members >= self.config.limits.members_max
+                && self.record.view().is_some_and(|v| v.of_store(from.store).is_none())
+            {
+                let members = u16::try_from(self.config.limits.members_max).unwrap_or(u16::MAX);
+                self.send(from.address, Body::Refused { refusal: Refusal::Full { members } }, out);
+                return;
+            }
+        }
+        let known = self.joiners.get(&from.store);
+        if known.is_some_and(|waiting| waiting.joiner.life > from.life) {
+            return;
+        }
+        if known.is_none() && self.joiners.len() >= self.config.limits.joiners_max {
+            let joiners = u16::try_from(self.config.limits.joiners_max).unwrap_or(u16::MAX);
+            self.send(from.address, Body::Refused { refusal: Refusal::Busy { joiners } }, out);
+            return;
+        }
+        let since = known.map_or(now, |waiting| waiting.since);
+        // Who has no group yet could be led into another one by it.
+        if self.standing == Standing::Outside && self.record.cluster.is_some() {
+            self.learn_address(from.address);
+        }
+        let votes_after = votes.then_some(knows);
+        self.joiners.insert(from.store, Waiting { joiner: from, offer, votes_after, since, heard: now });
+    }
+
+    /// Those who ask no more are forgotten, so that nobody is let in that is gone.
+    pub(crate) fn forget_joiners(&mut self, now: Time) {
+        let patience = self.config.timing.joining * 4;
+        self.joiners.retain(|_, waiting| now.since(waiting.heard) <= patience);
+    }
+
+    /// A member told where to ask.
+    pub(crate) fn located(
+        &mut self,
+        now: Time,
+        (knows, from): (ViewId, JoinerId),
+        at: Address,
+        out: &mut Vec<Effect>,
+    ) {
+        if knows < self.record.view_id()
+            && let Some(proposal) = self.record.installed.clone()
+        {
+            self.send(from.address, Body::Install { proposal }, out);
+            return;
+        }
+        self.asking.member_heard = Some(now);
+        self.learn_address(at);
+        self.learn_address(from.address);
+    }
+
+    pub(crate) fn learn_address(&mut self, address: Address) {
+        if self.asking.addresses.len() < self.config.limits.addresses_max {
+            self.asking.addresses.insert(address);
+        }
+    }
+
+    /// This process is not let in.
+    pub(crate) fn refused(&mut self, refusal: Refusal, out: &mut Vec<Effect>) {
+        let first = match refusal {
+            Refusal::OtherCluster { ours, .. } => {
+                self.asking.refused.len() < self.config.limits.addresses_max
+                    && self.asking.refused.insert(ours.0)
+            }
+            Refusal::Full { .. } | Refusal::Busy { .. } => true,
+        };
+        if first && self.standing == Standing::Outside {
+            out.push(Effect::Refused { refusal });
+        }
+    }
+
+    /// Asks to be let in, and begins the next view where enough stores of the last one have come back and nobody else does.
+    pub(crate) fn ask(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.ask_everywhere(now, out);
+        if self.change.is_none() && self.begins_anew(now) {
+            self.begin_change(now, out);
+        }
+    }
+
+    /// Asks at every address that it knows.
+    pub(crate) fn ask_everywhere(&mut self, now: Time, out: &mut Vec<Effect>) {
+        if now >= self.asking.next {
+            self.asking.next = now.after(self.config.timing.joining);
+            let mut addresses = self.asking.addresses.clone();
+            addresses.extend(&self.config.ask_at);
+            if let Some(view) = self.record.view() {
+                addresses.extend(view.members.iter().map(|member| member.joiner.address));
+            }
+            addresses.remove(&self.me.address);
+            let (offer, votes) = (self.config.offer.clone(), self.record.installed.is_some());
+            for to in addresses.into_iter().take(self.config.limits.addresses_max) {
+                self.send(to, Body::Join { offer: offer.clone(), votes }, out);
+            }
+        }
+    }
+
+    /// Whether it is this store's turn to begin the next view out of stores that came back.
+    fn begins_anew(&self, now: Time) -> bool {
+        let Some(view) = self.record.view() else { return false };
+        let timing = &self.config.timing;
+        let lately = timing.joining * 3;
+        let members_are_up = self.asking.member_heard.is_some_and(|heard| now.since(heard) <= lately);
+        if members_are_up {
+            return false;
+        }
+        let back = self.returned(now);
+        let votes =
+            view.weight_of(self.me.store) + back.keys().map(|&store| view.weight_of(store)).sum::<u64>();
+        if !view.arbitrated && !decides(view, votes, self.config.rules) {
+            return false;
+        }
+        let place = |store: StoreId| view.members.iter().position(|member| member.joiner.store == store);
+        let rank = back.keys().filter(|&&store| place(store) < place(self.me.store)).count();
+        // The oldest store begins; where nothing comes of it, or the oldest hears too few, the next one does.
+        let turn = timing.change * u32::try_from(rank).unwrap_or(u32::MAX);
+        match &self.wedged {
+            Some(wedged) => now.since(wedged.since) > timing.change + turn,
+            None => now.since(self.asking.since) > timing.silence + turn,
+        }
+    }
+
+    /// The stores of the last view that came back as another life, have their promises, and were heard lately.
+    pub(crate) fn returned(&self, now: Time) -> BTreeMap<StoreId, JoinerId> {
+        let Some(view) = self.record.view() else { return BTreeMap::new() };
+        let lately = self.config.timing.joining * 3;
+        let back = self.joiners.values().filter(|waiting| {
+            waiting.votes_after == Some(view.id)
+                && view
+                    .of_store(waiting.joiner.store)
+                    .is_some_and(|member| member.joiner.life <= waiting.joiner.life)
+                && now.since(waiting.heard) <= lately
+        });
+        back.map(|waiting| (waiting.joiner.store, waiting.joiner)).collect()
+    }
+}

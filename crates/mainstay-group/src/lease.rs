@@ -1,0 +1,98 @@
+//! Until when a member may serve its view, and how long others may because of what it answered (leases: Gray and Cheriton 1989).
+//!
+//! A member serves for [`Timing::lease`] after it *sent* a beat that a majority has echoed. Who echoes a beat owes it that time: once it
+//! has promised to a ballot it echoes no more, and says in its promise for how long others may still serve. Any majority of promises meets
+//! any majority of echoes, so that the proposer, who waits these times out before it installs, knows of every lease that runs. Clocks need
+//! not agree; only their rates do, within [`Timing::clock_drift_ppm_max`], and they must go on while the machine is suspended
+//! (`CLOCK_BOOTTIME`).
+
+use crate::limits::Timing;
+use mainstay_types::id::StoreId;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, View};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    /// Of my beats, the latest that each has echoed, by my clock.
+    echoed: BTreeMap<StoreId, Time>,
+    /// Of the beats of others, the latest that I took in: their clock's time.
+    taken: BTreeMap<StoreId, u64>,
+    /// When I last echoed one, by my clock.
+    granted: BTreeMap<StoreId, Time>,
+    until: Time,
+}
+
+impl Leases {
+    /// A new view begins: nothing of the old one counts.
+    pub(crate) fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A beat of `store` came.
+    pub(crate) fn beat(&mut self, store: StoreId, sent: u64) {
+        let taken = self.taken.entry(store).or_default();
+        *taken = sent.max(*taken);
+    }
+
+    /// What is echoed to `store` now.
+    pub(crate) fn echo(&mut self, store: StoreId, now: Time) -> u64 {
+        let Some(&sent) = self.taken.get(&store) else { return 0 };
+        self.granted.insert(store, now);
+        sent
+    }
+
+    /// `store` has echoed a beat of mine, so that I may serve for longer.
+    pub(crate) fn echoed(&mut self, view: &View, me: StoreId, store: StoreId, echo: Time, timing: &Timing) {
+        let latest = self.echoed.entry(store).or_default();
+        *latest = echo.max(*latest);
+        let mut echoes: Vec<(Time, u64)> = view
+            .members
+            .iter()
+            .filter(|member| member.joiner.store != me)
+            .map(|m| {
+                (self.echoed.get(&m.joiner.store).copied().unwrap_or_default(), u64::from(m.offer.weight))
+            })
+            .collect();
+        echoes.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
+        let mut votes = view.weight_of(me);
+        for (at, weight) in echoes {
+            votes += weight;
+            // With an arbiter one member may go on alone, so that nobody serves without all.
+            let enough = if view.arbitrated { votes == view.weight() } else { view.is_majority(votes) };
+            if enough {
+                if at > Time::EPOCH {
+                    self.until = self.until.max(at.after(timing.lease));
+                }
+                return;
+            }
+        }
+    }
+
+    /// Until when I may serve; for ever where I need nobody.
+    pub(crate) fn until(&self, view: &View, me: StoreId) -> Time {
+        let mine = view.weight_of(me);
+        let alone = if view.arbitrated { mine == view.weight() } else { view.is_majority(mine) };
+        if alone { Time(u64::MAX) } else { self.until }
+    }
+
+    /// For how long, in nanoseconds, each other member may still serve because of what I answered. `started` is when this life began:
+    /// what an earlier one answered is not known any more, and taken to be all that was possible.
+    pub(crate) fn owed(
+        &self,
+        view: &View,
+        me: StoreId,
+        now: Time,
+        started: Option<Time>,
+        timing: &Timing,
+    ) -> Vec<(MemberId, u64)> {
+        let lasts = timing.outlasting(timing.lease);
+        let owed = |store: StoreId| {
+            let since = self.granted.get(&store).copied().max(started)?;
+            let left = since.after(lasts).since(now);
+            (!left.is_zero()).then(|| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let others = view.members.iter().filter(|member| member.joiner.store != me);
+        others.filter_map(|member| Some((member.id(), owed(member.joiner.store)?))).collect()
+    }
+}
