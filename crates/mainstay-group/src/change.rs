@@ -185,7 +185,12 @@ impl Group {
             }
         }
         let leads = |member: &Member| member.offer.kind == MemberKind::Server && member.offer.weight > 0;
-        members.iter().any(leads).then_some((View { id, arbitrated: old.arbitrated, members }, departures))
+        // Not all who have data may go while those who come have none.
+        let has_data = |member: &Member| {
+            change.promises.get(&member.joiner.store).is_some_and(|promised| promised.ready.is_some())
+        };
+        let can_go_on = members.iter().any(leads) && members.iter().any(has_data);
+        can_go_on.then_some((View { id, arbitrated: old.arbitrated, members }, departures))
     }
 
     fn propose(&mut self, now: Time, proposal: Proposal, out: &mut Vec<Effect>) {
@@ -248,6 +253,9 @@ impl Group {
         let others = view.members.iter().chain(&proposal.view.members).map(|member| member.joiner.address);
         let mut others: BTreeSet<Address> = others.collect();
         others.extend(self.returned(now).values().map(|joiner| joiner.address));
+        let moved =
+            self.joiners.values().filter(|waiting| proposal.view.of_store(waiting.joiner.store).is_some());
+        others.extend(moved.map(|waiting| waiting.joiner.address));
         others.remove(&self.me.address);
         for to in others {
             self.send(to, Body::Install { proposal: proposal.clone() }, out);

@@ -28,7 +28,8 @@ pub enum Effect {
         /// When, by the clock of this process.
         at: Time,
     },
-    /// The regions stop taking anything in in this view, for good, and report ([`crate::event::Event::Report`]).
+    /// The regions stop taking anything in in this view, for good, and report ([`crate::event::Event::Report`]). Asked again in the same view
+    /// when they have fetched something since; each time is answered once.
     Wedge {
         /// The view.
         view: ViewId,

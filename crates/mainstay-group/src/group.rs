@@ -340,6 +340,9 @@ impl Group {
         let Some(rank) = rank else { return };
         if rank == 0 {
             self.verify(now, out);
+            if self.serves(now) {
+                self.tell_where(now, out);
+            }
         }
         if self.change.is_some() {
             return;

@@ -61,6 +61,7 @@ impl Group {
         }
         self.record.ready = Some(Ready::in_view(&proposal.view));
         let ticket = self.persist(out);
+        self.report_again(out);
         if !self.is_member() {
             return;
         }

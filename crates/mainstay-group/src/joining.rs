@@ -125,6 +125,12 @@ impl Group {
             self.send(from.address, Body::Install { proposal }, out);
             return;
         }
+        let asked =
+            self.config.ask_at.contains(&from.address) || self.asking.addresses.contains(&from.address);
+        if self.record.cluster.is_none() && !asked {
+            // A group that it was not told to ask.
+            return;
+        }
         self.asking.member_heard = Some(now);
         self.learn_address(at);
         self.learn_address(from.address);
@@ -172,6 +178,19 @@ impl Group {
             for to in addresses.into_iter().take(self.config.limits.addresses_max) {
                 self.send(to, Body::Join { offer: offer.clone(), votes }, out);
             }
+        }
+    }
+
+    /// Tells those who may have been left outside where the group is, by the addresses at which everybody asks.
+    pub(crate) fn tell_where(&mut self, now: Time, out: &mut Vec<Effect>) {
+        if now < self.asking.next {
+            return;
+        }
+        self.asking.next = now.after(self.config.timing.joining * 4);
+        let inside = self.others();
+        let outside = self.config.ask_at.iter().filter(|at| !inside.contains(at) && **at != self.me.address);
+        for to in outside.copied().collect::<Vec<_>>() {
+            self.send(to, Body::Located { coordinator: self.me.address }, out);
         }
     }
 

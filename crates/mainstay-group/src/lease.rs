@@ -96,3 +96,50 @@ impl Leases {
         others.filter_map(|member| Some((member.id(), owed(member.joiner.store)?))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_types::id::Incarnation;
+    use mainstay_types::view::{Address, JoinerId, Member, Offer, ViewId};
+
+    fn view() -> View {
+        let members = (1..=3).map(|number| {
+            let address = Address::v4([10, 0, 0, number], 1);
+            let joiner = JoinerId { address, store: StoreId([number; 16]), life: Incarnation(1) };
+            Member { born: ViewId(1), joiner, offer: Offer::server() }
+        });
+        View { id: ViewId(1), arbitrated: false, members: members.collect() }
+    }
+
+    #[test]
+    fn a_lease_runs_from_the_sending_of_a_beat_that_a_majority_echoed() {
+        let (view, timing, me) = (view(), Timing::default(), StoreId([1; 16]));
+        let mut leases = Leases::default();
+        assert_eq!(leases.until(&view, me), Time::EPOCH);
+        leases.echoed(&view, me, StoreId([2; 16]), Time(500), &timing);
+        assert_eq!(leases.until(&view, me), Time(500).after(timing.lease));
+        leases.echoed(&view, me, StoreId([3; 16]), Time(400), &timing);
+        assert_eq!(
+            leases.until(&view, me),
+            Time(500).after(timing.lease),
+            "an older beat takes nothing away"
+        );
+    }
+
+    #[test]
+    fn a_store_that_came_back_owes_a_whole_lease_to_everybody() {
+        let (view, timing, me) = (view(), Timing::default(), StoreId([1; 16]));
+        let started = Time(1_000_000_000);
+        let mut leases = Leases::default();
+        assert_eq!(leases.owed(&view, me, started, None, &timing), []);
+        let owed = leases.owed(&view, me, started, Some(started), &timing);
+        let whole = u64::try_from(timing.outlasting(timing.lease).as_nanos()).expect("it is short");
+        assert_eq!(owed.iter().map(|&(_, left_ns)| left_ns).collect::<Vec<_>>(), [whole; 2]);
+        let later = started.after(timing.lease * 2);
+        assert_eq!(leases.owed(&view, me, later, Some(started), &timing), []);
+        leases.beat(StoreId([2; 16]), 7);
+        assert_eq!(leases.echo(StoreId([2; 16]), later), 7);
+        assert_eq!(leases.owed(&view, me, later, Some(started), &timing), [(view.members[1].id(), whole)]);
+    }
+}

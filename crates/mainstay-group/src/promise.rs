@@ -17,6 +17,8 @@ pub(crate) struct Wedged {
     /// When it last heard of a change that goes on.
     pub(crate) since: Time,
     report: Option<Vec<u8>>,
+    /// How many reports were asked for and have not come. Only the last one counts.
+    reports_due: u32,
     /// Whom it owes a promise that waits for the report.
     asked: Option<(Ballot, Address)>,
 }
@@ -41,7 +43,7 @@ impl Group {
         let view = self.record.view_id();
         let wedged = self.wedged.get_or_insert_with(|| {
             out.push(Effect::Wedge { view });
-            Wedged { since: now, report: None, asked: None }
+            Wedged { since: now, report: None, reports_due: 1, asked: None }
         });
         wedged.since = now;
         wedged
@@ -53,8 +55,21 @@ impl Group {
             return;
         }
         if let Some(wedged) = &mut self.wedged {
-            wedged.report = Some(bytes);
-            self.promise(now, out);
+            wedged.reports_due = wedged.reports_due.saturating_sub(1);
+            if wedged.reports_due == 0 {
+                wedged.report = Some(bytes);
+                self.promise(now, out);
+            }
+        }
+    }
+
+    /// The regions have got more than they reported: a promise that says they have it must not go with the older report.
+    pub(crate) fn report_again(&mut self, out: &mut Vec<Effect>) {
+        let view = self.record.view_id();
+        if let Some(wedged) = &mut self.wedged {
+            wedged.report = None;
+            wedged.reports_due += 1;
+            out.push(Effect::Wedge { view });
         }
     }
 

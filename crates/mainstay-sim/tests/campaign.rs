@@ -52,7 +52,7 @@ fn each_rule_is_shown_broken_by_some_machine() {
 
 #[test]
 fn no_branch_of_process_and_cluster_stays_out_of_reach() {
-    for machine in [SimMachine::Process, SimMachine::Cluster, SimMachine::Beyond] {
+    for machine in [SimMachine::Process, SimMachine::Cluster, SimMachine::Beyond, SimMachine::Group] {
         let report = campaign(machine, 0..1000, false, None);
         assert_eq!(report.first_violation, None);
         let never: Vec<_> = report.reached.iter().filter(|(_, times)| **times == 0).collect();

@@ -87,7 +87,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 23] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -108,20 +108,18 @@ impl Rule {
         Self::PromiseDurable,
         Self::ServeWithinLease,
         Self::LeasesRunOut,
-        Self::GrantsOutliveCrashes,
         Self::ViewFence,
         Self::BornOnce,
         Self::ReadyBeforeVote,
     ];
 
     /// Those of a group.
-    pub const OF_A_GROUP: [Self; 9] = [
+    pub const OF_A_GROUP: [Self; 8] = [
         Self::StrictMajority,
         Self::AdoptAccepted,
         Self::PromiseDurable,
         Self::ServeWithinLease,
         Self::LeasesRunOut,
-        Self::GrantsOutliveCrashes,
         Self::ViewFence,
         Self::BornOnce,
         Self::ReadyBeforeVote,
