@@ -9,6 +9,7 @@
 pub(crate) mod faults;
 pub(crate) mod oracle;
 pub(crate) mod process;
+pub(crate) mod regions;
 pub(crate) mod setup;
 pub(crate) mod world;
 
