@@ -57,6 +57,43 @@ pub trait Handler {
     }
 }
 
+/// A handler of any type: what is built around it is compiled once, and not for every service.
+pub type AnyHandler = Box<dyn Handler + Send>;
+
+impl Handler for AnyHandler {
+    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
+        (**self).handle(body, context)
+    }
+
+    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
+        (**self).message(from, body, context);
+    }
+
+    fn query(&self, body: &[u8]) -> Answer {
+        (**self).query(body)
+    }
+
+    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
+        (**self).timer(token, context);
+    }
+
+    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
+        (**self).output_settled(output, outcome, context);
+    }
+
+    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        (**self).save(into)
+    }
+
+    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        (**self).restore(bytes)
+    }
+
+    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
+        (**self).migrate(version, bytes)
+    }
+}
+
 /// The saved state cannot be read by this handler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the saved state cannot be read by this handler: {reason}")]

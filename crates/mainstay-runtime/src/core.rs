@@ -15,7 +15,7 @@ use mainstay_journal::journal::Health;
 use mainstay_process::checkpoint::{Saved, final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
-use mainstay_process::handler::Handler;
+use mainstay_process::handler::AnyHandler;
 use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
 use mainstay_types::id::Lsn;
@@ -32,11 +32,11 @@ use std::time::Instant;
 const STEPS_PER_MEASURED: u32 = 17;
 
 /// The process and everything that its effects are performed with.
-pub(crate) struct Core<H> {
-    pub(crate) process: Process<H, MappedPages>,
+pub(crate) struct Core {
+    pub(crate) process: Process<AnyHandler, MappedPages>,
     pub(crate) replies: Replies,
     /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
-    pub(crate) batch: Vec<Item<H>>,
+    pub(crate) batch: Vec<Item>,
     pub(crate) peering: Peering,
     pub(crate) disk: Arc<Disk>,
     pub(crate) storage: FileStorage,
@@ -75,9 +75,9 @@ pub(crate) enum Round {
     Stopped,
 }
 
-impl<H: Handler + Send + 'static> Core<H> {
+impl Core {
     pub(crate) fn new(
-        process: Process<H, MappedPages>,
+        process: Process<AnyHandler, MappedPages>,
         disk: Disk,
         storage: FileStorage,
         first_effects: Vec<Effect>,
@@ -113,7 +113,7 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     /// Hands over all that is at hand, then says that it is drained: one sync for all of it.
-    pub(crate) fn round(&mut self, shared: &Arc<Shared<H>>) -> Round {
+    pub(crate) fn round(&mut self, shared: &Arc<Shared>) -> Round {
         let mut ended = Performed::default();
         self.perform(shared, &mut ended);
         let mut batch = std::mem::take(&mut self.batch);
@@ -144,7 +144,7 @@ impl<H: Handler + Send + 'static> Core<H> {
         }
     }
 
-    fn event(&mut self, item: Item<H>) -> Option<Event> {
+    fn event(&mut self, item: Item) -> Option<Event> {
         Some(match item {
             Item::Call { reply, identity, body } => {
                 let noted = self.records_acknowledgements.then(|| Noted::new(&identity, &body));
@@ -164,7 +164,7 @@ impl<H: Handler + Send + 'static> Core<H> {
         })
     }
 
-    fn step(&mut self, shared: &Arc<Shared<H>>, event: Event, ended: &mut Performed) {
+    fn step(&mut self, shared: &Arc<Shared>, event: Event, ended: &mut Performed) {
         let now = shared.clock.now();
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(STEPS_PER_MEASURED) {
@@ -183,7 +183,7 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     /// Performs effects, and what their completions lead to, until nothing is left to do at once.
-    fn perform(&mut self, shared: &Arc<Shared<H>>, ended: &mut Performed) {
+    fn perform(&mut self, shared: &Arc<Shared>, ended: &mut Performed) {
         let mut completed = Vec::new();
         while !self.effects.is_empty() {
             let mut effects = std::mem::take(&mut self.effects);
@@ -244,7 +244,7 @@ impl<H: Handler + Send + 'static> Core<H> {
         }
     }
 
-    fn save_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+    fn save_checkpoint(&mut self, shared: &Arc<Shared>, lsn: Lsn) {
         self.checkpoint_started = Some(Instant::now());
         let ended = move |saved| match saved {
             Ok(Saved { state_hash, bytes }) => {
@@ -263,7 +263,7 @@ impl<H: Handler + Send + 'static> Core<H> {
     /// `failed` if there is no thread for it.
     pub(crate) fn save_in_background(
         &mut self,
-        shared: &Arc<Shared<H>>,
+        shared: &Arc<Shared>,
         name: &str,
         file: String,
         failed: Event,
@@ -291,9 +291,9 @@ impl<H: Handler + Send + 'static> Core<H> {
         self.background.extend(shared.in_background(name, failed, wait));
     }
 
-    fn publish_checkpoint(&mut self, shared: &Arc<Shared<H>>, lsn: Lsn) {
+    fn publish_checkpoint(&mut self, shared: &Arc<Shared>, lsn: Lsn) {
         let started = self.checkpoint_started;
-        let publish = move |storage: &mut FileStorage, shared: &Shared<H>| match publish(storage, lsn) {
+        let publish = move |storage: &mut FileStorage, shared: &Shared| match publish(storage, lsn) {
             Ok(oldest) => {
                 if let Some(started) = started {
                     shared.watch.checkpoint_duration.record(started.elapsed());
@@ -312,10 +312,10 @@ impl<H: Handler + Send + 'static> Core<H> {
     /// Publishes something beside the steps; what came of it is an event, `failed` if there is no thread for it.
     pub(crate) fn publish_in_background(
         &mut self,
-        shared: &Arc<Shared<H>>,
+        shared: &Arc<Shared>,
         name: &str,
         failed: Event,
-        publish: impl FnOnce(&mut FileStorage, &Shared<H>) -> Event + Send + 'static,
+        publish: impl FnOnce(&mut FileStorage, &Shared) -> Event + Send + 'static,
     ) {
         let shared_by_thread = Arc::clone(shared);
         let mut storage = self.storage.clone();
@@ -330,7 +330,7 @@ impl<H: Handler + Send + 'static> Core<H> {
     }
 
     /// Moves bodies out of memory beside the steps.
-    fn spill(&self, shared: &Arc<Shared<H>>, Spill { id, bytes }: Spill) {
+    fn spill(&self, shared: &Arc<Shared>, Spill { id, bytes }: Spill) {
         let directory = self.storage.directory().to_owned();
         let shared_by_thread = Arc::clone(shared);
         let write = move || {
@@ -354,7 +354,7 @@ impl<H: Handler + Send + 'static> Core<H> {
         }
     }
 
-    fn measure_stall(&mut self, shared: &Shared<H>) {
+    fn measure_stall(&mut self, shared: &Shared) {
         let stalls = self.process.journal().stats().stalls;
         if stalls > self.stalls_seen {
             self.stalls_seen = stalls;

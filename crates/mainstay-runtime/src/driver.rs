@@ -18,7 +18,6 @@ use crate::threads::STACK_BYTES;
 use crate::watch::Watch;
 use mainstay_process::effect::Output;
 use mainstay_process::event::Event;
-use mainstay_process::handler::Handler;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
@@ -33,7 +32,7 @@ use std::time::Duration;
 const ROUNDS_MAX: u32 = 8;
 
 /// What every thread of the service shares.
-pub(crate) struct Shared<H> {
+pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) watch: Watch,
     pub(crate) wake: Wake,
@@ -46,18 +45,18 @@ pub(crate) struct Shared<H> {
     pub(crate) ports: OnceLock<Vec<Box<dyn Carry>>>,
     /// Brings the role to the thread that has nothing else to do.
     relief: Sender<Role>,
-    inbox: Mutex<Inbox<H>>,
-    core: Mutex<Option<Core<H>>>,
+    inbox: Mutex<Inbox>,
+    core: Mutex<Option<Core>>,
     /// Whether the last life ended with a seal.
     pub(crate) sealed: AtomicBool,
     /// Whether a clean stop was asked for: a life that begins after a panic stops as well.
     stop_asked: AtomicBool,
     /// Told when the process ends: with why it gave itself up, or `None` after a clean stop.
-    on_end: OnEnd<H>,
+    on_end: OnEnd,
     this: Weak<Self>,
 }
 
-type OnEnd<H> = Box<dyn Fn(&Arc<Shared<H>>, Option<GaveUp>) + Send + Sync>;
+type OnEnd = Box<dyn Fn(&Arc<Shared>, Option<GaveUp>) + Send + Sync>;
 
 /// The role of the driver, on its way to a thread.
 struct Role;
@@ -92,7 +91,7 @@ pub(crate) enum NotTaken {
     InFlight,
 }
 
-impl<H: Handler + Send + 'static> Shared<H> {
+impl Shared {
     /// A service whose process is being recovered by the caller.
     ///
     /// # Errors
@@ -125,7 +124,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
     }
 
     /// Puts in a recovered process; the caller held the role and lays it down.
-    pub(crate) fn install(&self, core: Core<H>) {
+    pub(crate) fn install(&self, core: Core) {
         let this = self.this.clone();
         core.disk().set_notify(Box::new(move || {
             if let Some(shared) = this.upgrade() {
@@ -144,7 +143,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
 
     /// Takes the process out after it gave itself up; the caller holds the role and keeps it until [`Self::install`] or
     /// [`Self::end`]. Everyone who waits is told that the outcome is unknown.
-    pub(crate) fn take_out(&self) -> Option<Core<H>> {
+    pub(crate) fn take_out(&self) -> Option<Core> {
         self.lock_inbox().phase = Phase::Recovering;
         for port in self.ports.get().into_iter().flatten() {
             port.forget_waiting();
@@ -174,7 +173,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
 
     /// Takes an arrival, and drives if nobody else does. When this returns, the arrival may have been dealt with already.
     /// On a thread of the service's runtimes.
-    pub(crate) fn push(&self, item: Item<H>, turn: Turn) -> Result<(), NotTaken> {
+    pub(crate) fn push(&self, item: Item, turn: Turn) -> Result<(), NotTaken> {
         let request = item.is_request();
         let mut inbox = self.lock_inbox();
         match inbox.phase {
@@ -337,7 +336,7 @@ impl<H: Handler + Send + 'static> Shared<H> {
         }
     }
 
-    fn next(&self, core: &mut Core<H>, hand_over: bool, at_least_one_round: bool) -> Next {
+    fn next(&self, core: &mut Core, hand_over: bool, at_least_one_round: bool) -> Next {
         let mut inbox = self.lock_inbox();
         // The first round performs what is left over from a recovery, even if nothing has arrived.
         if at_least_one_round && inbox.items.is_empty() && !inbox.disk_ready {
@@ -356,11 +355,11 @@ impl<H: Handler + Send + 'static> Shared<H> {
         self.this.upgrade().expect("somebody calls this")
     }
 
-    fn lock_inbox(&self) -> MutexGuard<'_, Inbox<H>> {
+    fn lock_inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_core(&self) -> MutexGuard<'_, Option<Core<H>>> {
+    fn lock_core(&self) -> MutexGuard<'_, Option<Core>> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,8 +7,8 @@ use mainstay_process::event::{Event, Identity, Resolution};
 use mainstay_types::id::OutputId;
 
 /// The inbox. Its length is limited: requests by `requests_in_flight_max`, the rest by what the process has under way.
-pub(crate) struct Inbox<H> {
-    pub(crate) items: Vec<Item<H>>,
+pub(crate) struct Inbox {
+    pub(crate) items: Vec<Item>,
     /// Whether somebody drives the process now, or recovers it. Who sets this drives.
     pub(crate) driving: bool,
     /// Whether the disk has completions at hand.
@@ -28,10 +28,10 @@ pub(crate) enum Phase {
 }
 
 /// A look at the process.
-pub(crate) type Look<H> = Box<dyn FnOnce(&Core<H>) + Send>;
+pub(crate) type Look = Box<dyn FnOnce(&Core) + Send>;
 
 /// One arrival.
-pub(crate) enum Item<H> {
+pub(crate) enum Item {
     Call {
         reply: ReplyTo,
         identity: Identity,
@@ -54,10 +54,10 @@ pub(crate) enum Item<H> {
     /// What happened on a connection to another node.
     Peer(PeerEvent),
     /// A look at the process between two steps.
-    Look(Look<H>),
+    Look(Look),
 }
 
-impl<H> Item<H> {
+impl Item {
     /// Whether it counts as a request in flight.
     pub(crate) fn is_request(&self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl<H> Item<H> {
     }
 }
 
-impl<H> Inbox<H> {
+impl Inbox {
     /// Before the first recovery: whoever makes it drives.
     pub(crate) fn recovering() -> Self {
         Self { items: Vec::new(), driving: true, disk_ready: false, phase: Phase::Recovering }

@@ -31,7 +31,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use mainstay_process::effect::Reply;
 use mainstay_process::event::{Event, Resolution};
-use mainstay_process::handler::{Answer, Handler};
+use mainstay_process::handler::Answer;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
 use std::convert::Infallible;
@@ -63,8 +63,8 @@ const MAINSTAY_ERROR: HeaderName = HeaderName::from_static("mainstay-error");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The ingress of one service.
-pub(crate) struct Ingress<H> {
-    pub(crate) shared: Arc<Shared<H>>,
+pub(crate) struct Ingress {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) settings: settings::Ingress,
     pub(crate) body_bytes_max: usize,
     pub(crate) check_command: Check,
@@ -76,11 +76,7 @@ pub(crate) struct Ingress<H> {
 type Answered = Result<Response<Full<Bytes>>, Refusal>;
 
 /// Accepts connections for ever, and hands them to the threads that serve.
-pub(crate) async fn accept<H: Handler + Send + 'static>(
-    listener: TcpListener,
-    ingress: Arc<Ingress<H>>,
-    threads: ServingThreads,
-) {
+pub(crate) async fn accept(listener: TcpListener, ingress: Arc<Ingress>, threads: ServingThreads) {
     let places = Arc::new(Semaphore::new(ingress.settings.connections_max));
     loop {
         let stream = match listener.accept().await {
@@ -127,7 +123,7 @@ fn refuse_connection(stream: &TcpStream) {
     let _ = stream.try_write(text.as_bytes());
 }
 
-async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ingress<H>>, seat: &Arc<Seat>) {
+async fn serve(stream: TcpStream, ingress: &Arc<Ingress>, seat: &Arc<Seat>) {
     let service = service_fn(|request| {
         let (ingress, seat) = (Arc::clone(ingress), Arc::clone(seat));
         async move {
@@ -148,7 +144,7 @@ async fn serve<H: Handler + Send + 'static>(stream: TcpStream, ingress: &Arc<Ing
     }
 }
 
-impl<H: Handler + Send + 'static> Ingress<H> {
+impl Ingress {
     async fn answer(&self, request: Request<Incoming>, seat: &Seat) -> Answered {
         let path = request.uri().path();
         let addressed = self.settings.addressed;
@@ -264,7 +260,7 @@ impl<H: Handler + Send + 'static> Ingress<H> {
         Ok(self.response(202, Bytes::from_static(b"{\"checkpoint\":\"asked for\"}")))
     }
 
-    async fn ask(&self, seat: &Seat, item: impl FnOnce(ReplyTo) -> Item<H>) -> Result<Reply, Refusal> {
+    async fn ask(&self, seat: &Seat, item: impl FnOnce(ReplyTo) -> Item) -> Result<Reply, Refusal> {
         let (reply, hears): (_, Receiver<Said>) = channel();
         let turn = self.turn(seat);
         if let Err(not_taken) = self.shared.push(item(ReplyTo::here(reply, &seat.mailbox)), turn) {

@@ -5,19 +5,18 @@ use crate::driver::Shared;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_process::checkpoint::Saved;
 use mainstay_process::event::{Event, SnapshotEvent};
-use mainstay_process::handler::Handler;
 use mainstay_process::part::{final_name, publish, temporary_name};
 use mainstay_types::snapshot::SnapshotId;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-impl<H: Handler + Send + 'static> Core<H> {
+impl Core {
     /// The file of a part that is final.
     pub(crate) fn part_file(&self, snapshot: SnapshotId) -> PathBuf {
         self.storage.path(&final_name(snapshot))
     }
 
-    pub(crate) fn save_part(&mut self, shared: &Arc<Shared<H>>, snapshot: SnapshotId) {
+    pub(crate) fn save_part(&mut self, shared: &Arc<Shared>, snapshot: SnapshotId) {
         let ended = move |saved| match saved {
             Ok(Saved { .. }) => Event::Snapshot(SnapshotEvent::Saved { snapshot }),
             Err(NotSaved { why }) => {
@@ -29,8 +28,8 @@ impl<H: Handler + Send + 'static> Core<H> {
         self.save_in_background(shared, "part-save", temporary_name(snapshot), failed, ended);
     }
 
-    pub(crate) fn publish_part(&mut self, shared: &Arc<Shared<H>>, snapshot: SnapshotId) {
-        let publish = move |storage: &mut FileStorage, _: &Shared<H>| match publish(storage, snapshot) {
+    pub(crate) fn publish_part(&mut self, shared: &Arc<Shared>, snapshot: SnapshotId) {
+        let publish = move |storage: &mut FileStorage, _: &Shared| match publish(storage, snapshot) {
             Ok(()) => Event::Snapshot(SnapshotEvent::Published { snapshot }),
             Err(error) => {
                 tracing::warn!(%snapshot, %error, "this node's part in a snapshot could not be published");

@@ -5,7 +5,7 @@ use crate::threads::STACK_BYTES;
 use mainstay_disk::open::OpenDiskError;
 use mainstay_disk::read_only::open_read_only;
 use mainstay_journal::open::OpenReport;
-use mainstay_process::handler::Handler;
+use mainstay_process::handler::AnyHandler;
 use mainstay_process::recover::RecoverError;
 use mainstay_process::retrace::{Retrace, Retraced, Watcher, retrace};
 use mainstay_types::id::Lsn;
@@ -59,9 +59,9 @@ pub enum ReplayError {
 ///
 /// # Errors
 /// [`ReplayError`]; the directory is never changed, and need not be at rest.
-pub fn replay<H: Handler>(
+pub fn replay(
     settings: &Settings,
-    make: &(dyn Fn() -> H + Sync),
+    make: &(dyn Fn() -> AnyHandler + Sync),
     replay: Replay,
     watcher: &mut (dyn Watcher + Send),
 ) -> Result<Replayed, ReplayError> {

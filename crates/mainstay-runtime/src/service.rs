@@ -16,7 +16,7 @@ use mainstay_disk::open::{OpenDisk, OpenDiskError};
 use mainstay_journal::open::OpenReport;
 use mainstay_process::effect::Abandoned;
 use mainstay_process::event::Event;
-use mainstay_process::handler::Handler;
+use mainstay_process::handler::AnyHandler;
 use mainstay_process::loss::RollBack;
 use mainstay_process::process::Process;
 use mainstay_process::recover::{Progress, RecoverError, Recovery, Start};
@@ -72,9 +72,9 @@ pub enum Unfit {
 }
 
 /// The handler's side of a service.
-pub struct Service<H> {
+pub struct Service {
     /// Makes a handler in its initial state, for each recovery.
-    pub make: Box<dyn Fn() -> H + Send + Sync>,
+    pub make: Box<dyn Fn() -> AnyHandler + Send + Sync>,
     /// Checks the body of `POST /call`.
     pub check_command: Check,
     /// Checks the body of `POST /query`.
@@ -215,10 +215,7 @@ impl Drop for Running {
 ///
 /// # Errors
 /// [`StartError`]; nothing acknowledged is lost.
-pub fn start<H: Handler + Send + 'static>(
-    mut settings: Settings,
-    service: Service<H>,
-) -> Result<Running, StartError> {
+pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartError> {
     let begun = Instant::now();
     settings.process.ports = settings.outputs.iter().map(crate::port::OutputPort::declared).collect();
     settings.process.entropy = fastrand::u64(..);
@@ -296,30 +293,30 @@ pub fn start<H: Handler + Send + 'static>(
 }
 
 /// What recoveries are made with, over and over.
-struct Life<H> {
+struct Life {
     settings: Settings,
-    make: Box<dyn Fn() -> H + Send + Sync>,
+    make: Box<dyn Fn() -> AnyHandler + Send + Sync>,
     says_ended: Mutex<Sender<Result<(), EndError>>>,
     transport: Transport,
 }
 
 /// A recovered process.
-struct Recovered<H> {
-    core: Core<H>,
+struct Recovered {
+    core: Core,
     journal: OpenReport,
     recovery: Recovery,
     panics: u32,
 }
 
-impl<H: Handler + Send + 'static> Life<H> {
+impl Life {
     /// Recovers until no delivery makes the handler panic any more: each attempt is counted durably, and a delivery that
     /// was tried too often is given up by verdict, so that this ends.
     fn recover(
         &self,
-        shared: &Arc<Shared<H>>,
+        shared: &Arc<Shared>,
         mut opened: Option<(OpenDisk, Duration)>,
         mut roll_back: Option<RollBack>,
-    ) -> Result<Recovered<H>, StartError> {
+    ) -> Result<Recovered, StartError> {
         for panics in 0.. {
             let (OpenDisk { journal, disk, mut storage, report }, opening) = match opened.take() {
                 Some(opened) => opened,
@@ -365,7 +362,7 @@ impl<H: Handler + Send + 'static> Life<H> {
     }
 
     /// The process has ended; this thread holds the role.
-    fn process_ended(self: &Arc<Self>, shared: &Arc<Shared<H>>, gave_up: Option<GaveUp>) {
+    fn process_ended(self: &Arc<Self>, shared: &Arc<Shared>, gave_up: Option<GaveUp>) {
         let Some(gave_up) = gave_up else {
             shared.end();
             return self.say_ended(Ok(()));
@@ -446,11 +443,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> Result<T, StartError> + Send) ->
     })
 }
 
-fn start_peers<H: Handler + Send + 'static>(
-    settings: &Settings,
-    shared: &Arc<Shared<H>>,
-    transport: &Transport,
-) -> Result<(), PeersError> {
+fn start_peers(settings: &Settings, shared: &Arc<Shared>, transport: &Transport) -> Result<(), PeersError> {
     let Some(peers) = &settings.peers else { return Ok(()) };
     let weak = Arc::downgrade(shared);
     let report = move |happened| {
@@ -462,9 +455,9 @@ fn start_peers<H: Handler + Send + 'static>(
     Ok(())
 }
 
-fn start_ports<H: Handler + Send + 'static>(
+fn start_ports(
     settings: &Settings,
-    shared: &Arc<Shared<H>>,
+    shared: &Arc<Shared>,
     store: mainstay_types::id::StoreId,
 ) -> Result<(), StartPortError> {
     let mut ports = Vec::with_capacity(settings.outputs.len());
@@ -483,7 +476,7 @@ fn start_ports<H: Handler + Send + 'static>(
 }
 
 /// Sends a tick whenever the process wants one.
-async fn wake<H: Handler + Send + 'static>(shared: Arc<Shared<H>>) {
+async fn wake(shared: Arc<Shared>) {
     loop {
         let sooner = shared.wake.sooner.notified();
         match shared.wake.at() {
@@ -499,10 +492,7 @@ async fn wake<H: Handler + Send + 'static>(shared: Arc<Shared<H>>) {
     }
 }
 
-fn mind_signals<H: Handler + Send + 'static>(
-    shared: &Arc<Shared<H>>,
-    says_ended: Sender<Result<(), EndError>>,
-) -> io::Result<()> {
+fn mind_signals(shared: &Arc<Shared>, says_ended: Sender<Result<(), EndError>>) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut user = signal(SignalKind::user_defined1())?;

@@ -105,7 +105,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
         signals: false,
     };
     let service = Service {
-        make: Box::new(move || Ring { me, folded: 0 }),
+        make: Box::new(move || Box::new(Ring { me, folded: 0 })),
         check_command: Box::new(|_| Ok(())),
         check_query: Box::new(|_| Ok(())),
     };

@@ -10,7 +10,7 @@ use mainstay_disk::disk::Backend;
 use mainstay_disk::open::{OpenDiskError, Options};
 use mainstay_disk::record::RecordOptions;
 use mainstay_process::config::{Config, Limits};
-use mainstay_process::handler::Handler;
+use mainstay_process::handler::{AnyHandler, Handler};
 use mainstay_process::recover::RecoverError;
 use mainstay_process::retrace::Watcher;
 use mainstay_recovery::policy::Policy;
@@ -97,12 +97,12 @@ impl<S: Service> Server<S> {
         let make = Arc::new(make);
         let make_again = Arc::clone(&make);
         let start = move |settings| {
-            let make = Box::new(move || Typed(make()));
+            let make = Box::new(move || Box::new(Typed(make())) as AnyHandler);
             let (check_command, check_query) = (check::<S::Command>(), check::<S::Query>());
             Ok(service::start(settings, service::Service { make, check_command, check_query })?)
         };
         Self::hosting(S::NAME.to_owned(), S::VERSION, start, move |settings, replay, _, watcher| {
-            Ok(replay::replay(settings, &|| Typed(make_again()), replay, watcher)?)
+            Ok(replay::replay(settings, &|| Box::new(Typed(make_again())), replay, watcher)?)
         })
     }
 }

@@ -135,7 +135,7 @@ impl Recoverable {
         });
         let place = self.place;
         let service = Service {
-            make: Box::new(move || Measured::new(place)),
+            make: Box::new(move || Box::new(Measured::new(place))),
             check_command: Box::new(move |body| check_load(place.pattern, body)),
             check_query: Box::new(|_| Ok(())),
         };

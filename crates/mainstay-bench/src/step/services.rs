@@ -92,7 +92,7 @@ pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
         signals: false,
     };
     let service = Service {
-        make: Box::new(Echo::default),
+        make: Box::new(|| Box::new(Echo::default())),
         check_command: Box::new(|_| Ok(())),
         check_query: Box::new(|_| Ok(())),
     };

@@ -11,7 +11,6 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use mainstay_journal::journal::Health;
-use mainstay_process::handler::Handler;
 use mainstay_process::process::OutputView;
 use mainstay_types::id::NodeId;
 use std::fmt::Write as _;
@@ -21,12 +20,8 @@ use std::time::Instant;
 use tokio::sync::oneshot::channel;
 
 /// Looks at the process between two steps; `None` while there is none.
-pub(super) async fn look<H, T>(
-    shared: &Arc<Shared<H>>,
-    at: impl FnOnce(&Core<H>) -> T + Send + 'static,
-) -> Option<T>
+pub(super) async fn look<T>(shared: &Arc<Shared>, at: impl FnOnce(&Core) -> T + Send + 'static) -> Option<T>
 where
-    H: Handler + Send + 'static,
     T: Send + 'static,
 {
     let (tell, hears) = channel();
@@ -40,7 +35,7 @@ where
 }
 
 /// 200 while requests are taken, 503 with the reason while they are not.
-pub(super) async fn health<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>) -> Answered {
+pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
     let looked = look(shared, |core| {
         let (process, journal) = (&core.process, core.process.journal());
         // Other nodes are giving back what this one lost: its recovery is not over.
@@ -79,7 +74,7 @@ pub(super) async fn health<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>)
 }
 
 /// The outputs whose fate is not known, and the ports.
-pub(super) async fn outputs<H: Handler + Send + 'static>(ingress: &Ingress<H>) -> Answered {
+pub(super) async fn outputs(ingress: &Ingress) -> Answered {
     let views = look(&ingress.shared, |core| core.process.outputs().collect::<Vec<_>>()).await;
     let recovering = views.is_none();
     let outputs: Vec<_> = views.unwrap_or_default().iter().map(describe).collect();
@@ -96,7 +91,7 @@ pub(super) async fn outputs<H: Handler + Send + 'static>(ingress: &Ingress<H>) -
 }
 
 /// What is lost for good, because more nodes failed at once than a policy survives.
-pub(super) async fn losses<H: Handler + Send + 'static>(shared: &Arc<Shared<H>>) -> Answered {
+pub(super) async fn losses(shared: &Arc<Shared>) -> Answered {
     let losses = look(shared, |core| core.process.losses().to_vec()).await;
     let status = if losses.is_none() { 503 } else { 200 };
     Ok(json(status, &serde_json::json!({ "losses": losses.unwrap_or_default() })))
@@ -116,13 +111,13 @@ fn describe(view: &OutputView) -> serde_json::Value {
     })
 }
 
-fn ports<H>(ingress: &Ingress<H>) -> impl Iterator<Item = (&str, PortStatus)> {
+fn ports(ingress: &Ingress) -> impl Iterator<Item = (&str, PortStatus)> {
     let running = ingress.shared.ports.get().into_iter().flatten();
     ingress.port_names.iter().map(String::as_str).zip(running.map(|port| port.status()))
 }
 
 /// Metrics in the text format of Prometheus.
-pub(super) async fn metrics<H: Handler + Send + 'static>(ingress: &Ingress<H>) -> Answered {
+pub(super) async fn metrics(ingress: &Ingress) -> Answered {
     let shared = &ingress.shared;
     let asked = Instant::now();
     let looked = look(shared, |core| {
@@ -257,7 +252,7 @@ fn write_prediction(predicted: &Prediction, text: &mut Text) {
     }
 }
 
-fn write_driver<H: Handler + Send + 'static>(ingress: &Ingress<H>, text: &mut Text) {
+fn write_driver(ingress: &Ingress, text: &mut Text) {
     let watch = &ingress.shared.watch;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.counter(

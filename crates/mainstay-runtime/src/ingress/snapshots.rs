@@ -11,7 +11,6 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response};
 use mainstay_process::blocking::NotBlocked;
 use mainstay_process::event::{BlockEvent, Event};
-use mainstay_process::handler::Handler;
 use mainstay_process::snapshot::{Missed, PartState};
 use mainstay_types::snapshot::SnapshotId;
 use std::sync::atomic::Ordering;
@@ -65,7 +64,7 @@ impl Asked {
     }
 }
 
-impl<H: Handler + Send + 'static> Ingress<H> {
+impl Ingress {
     /// Begins a snapshot at this node.
     pub(super) async fn begin_snapshot(&self) -> Answered {
         let next = look(&self.shared, |core| core.process.next_snapshot()).await;

@@ -4,7 +4,6 @@ use super::report::{json, look};
 use super::{Answered, Ingress};
 use crate::prediction::Prediction;
 use mainstay_journal::journal::Health;
-use mainstay_process::handler::Handler;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -55,7 +54,7 @@ struct Peer {
 }
 
 /// 200 with the status, 503 while there is no process to look at.
-pub(super) async fn status<H: Handler + Send + 'static>(ingress: &Ingress<H>) -> Answered {
+pub(super) async fn status(ingress: &Ingress) -> Answered {
     let looked = look(&ingress.shared, |core| {
         let (process, journal) = (&core.process, core.process.journal());
         let (config, stats, to_replay) = (process.config(), process.stats(), process.to_replay());

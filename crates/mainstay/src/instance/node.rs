@@ -10,6 +10,7 @@ use crate::instance::placement::Placement;
 use crate::replay::NotReplayed;
 use crate::server::Server;
 use crate::typed::check;
+use mainstay_process::handler::AnyHandler;
 use mainstay_runtime::replay::replay;
 use mainstay_runtime::service::{Check, Service, Unfit, start};
 use mainstay_runtime::settings::Settings;
@@ -108,7 +109,7 @@ impl Node {
             let facts = facts(&settings, &types)?;
             let check_command = check_each(&facts, &types, |hosted| hosted.check_command);
             let check_query = check_each(&facts, &types, |hosted| hosted.check_query);
-            let make = Box::new(move || NodeHandler::new(Arc::clone(&facts), &types));
+            let make = Box::new(move || Box::new(NodeHandler::new(Arc::clone(&facts), &types)) as AnyHandler);
             Ok(start(settings, Service { make, check_command, check_query })?)
         };
         let mut server =
@@ -117,7 +118,9 @@ impl Node {
                 if let Some(followed) = &followed {
                     lives_here(&facts, &followed.address)?;
                 }
-                let make = || NodeHandler::new(Arc::clone(&facts), &types_again).following(followed.clone());
+                let make = || -> AnyHandler {
+                    Box::new(NodeHandler::new(Arc::clone(&facts), &types_again).following(followed.clone()))
+                };
                 Ok(replay(settings, &make, replayed, watcher)?)
             });
         server.settings_mut().ingress.addressed = true;

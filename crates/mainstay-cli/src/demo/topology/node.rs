@@ -10,6 +10,7 @@ use crate::demo::run::RecoveryRecord;
 use anyhow::Context;
 use mainstay_disk::open::Options;
 use mainstay_process::config::{Cluster, Config, Limits};
+use mainstay_process::handler::AnyHandler;
 use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security};
 use mainstay_runtime::service::{Service, Unfit, start};
 use mainstay_types::id::ClusterId;
@@ -71,7 +72,7 @@ pub(crate) fn serve(folder: &RunFolder, node: usize) -> anyhow::Result<()> {
 
 /// Makes handlers, and writes down every one after the first: the process began anew within its life, because what it had
 /// done depended on a state that another node lost.
-fn make(folder: &RunFolder, node: usize) -> Box<dyn Fn() -> Ring + Send + Sync> {
+fn make(folder: &RunFolder, node: usize) -> Box<dyn Fn() -> AnyHandler + Send + Sync> {
     let path = folder.rollbacks(node);
     let first = AtomicBool::new(true);
     Box::new(move || {
@@ -80,7 +81,7 @@ fn make(folder: &RunFolder, node: usize) -> Box<dyn Fn() -> Ring + Send + Sync> 
                 .and_then(|mut lines| lines.append(&RollbackRecord { pid: std::process::id() }));
             written.expect("the demo's folder can be written to");
         }
-        Ring::new(node)
+        Box::new(Ring::new(node))
     })
 }
 
