@@ -40,6 +40,9 @@ impl Group {
             Body::Located { coordinator } => {
                 if self.standing == Standing::Outside {
                     self.located(now, (view, from), coordinator, out);
+                } else if view > self.record.view_id() {
+                    // The others have gone on: whoever lets in there answers this member too.
+                    self.learn_address(coordinator);
                 }
             }
             Body::Shunned { departure } => self.shunned(now, view, departure, out),
