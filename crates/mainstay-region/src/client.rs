@@ -17,7 +17,6 @@ use crate::operation::{Operation, TooLong, shard_of};
 use crate::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::operation::OperationId;
-use mainstay_types::rules::{Rule, Rules};
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, View, ViewId};
 use std::collections::BTreeMap;
@@ -40,8 +39,6 @@ pub struct ClientConfig {
     pub deadline: Duration,
     /// Operations of one thread under way at the same time: at most what the region remembers of a thread.
     pub window_operations_max: usize,
-    /// Which safety rules are kept: all, outside the simulator.
-    pub rules: Rules,
 }
 
 /// What came of a call.
@@ -264,7 +261,7 @@ impl Client {
             return;
         };
         call.tried = now;
-        if call.view != copies.view && config.rules.keep(Rule::AcknowledgementsOfOneView) {
+        if call.view != copies.view {
             // What members of another view said does not count together with what members of this one say.
             call.acknowledged.clear();
         }
@@ -304,14 +301,13 @@ impl Client {
             out.push(ClientEffect::Ended { id, ended: Ended::Done { seen, duplicate } });
             return;
         }
-        if view != call.view && self.config.rules.keep(Rule::AcknowledgementsOfOneView) {
+        if view != call.view {
             return;
         }
         call.acknowledged.insert(from, seen);
-        let one_view = self.config.rules.keep(Rule::AcknowledgementsOfOneView);
         let same = |member| {
             let given = call.acknowledged.get(&member);
-            given.is_some_and(|given| given.version == seen.version || !one_view)
+            given.is_some_and(|given| given.version == seen.version)
         };
         let unversioned = seen.version.counter == 0;
         if self.copies.enough(self.config.acknowledgement, same)

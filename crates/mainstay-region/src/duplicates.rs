@@ -75,6 +75,10 @@ impl Duplicates {
     /// Remembers an operation that took effect; at the limits the oldest is forgotten, the same at every copy.
     pub(crate) fn record(&mut self, id: OperationId, seen: Seen, results_max: usize) {
         let key = (id.client, id.thread);
+        // An operation that was under way when its thread was forgotten: a row of it alone would make its thread's earlier ones look new.
+        if id.client <= self.evicted && !self.threads.contains_key(&key) {
+            return;
+        }
         let thread = self.threads.entry(key).or_default();
         self.by_use.remove(&thread.used);
         thread.used = seen.version;
@@ -86,13 +90,23 @@ impl Duplicates {
         self.by_use.insert(seen.version, key);
     }
 
-    /// Forgets threads beyond `threads_max`, the one whose last operation is oldest first.
-    pub(crate) fn trim(&mut self, threads_max: usize) {
+    /// Forgets threads beyond `threads_max`, the one whose last operation is oldest first; returns them.
+    pub(crate) fn trim(&mut self, threads_max: usize) -> Vec<(ClientId, ThreadId)> {
+        let mut forgotten = Vec::new();
         while self.threads.len() > threads_max {
-            let (_, key) = self.by_use.pop_first().expect("every thread has a latest version");
-            self.threads.remove(&key);
-            self.evicted = self.evicted.max(key.0);
+            let (_, &key) = self.by_use.first_key_value().expect("every thread has a latest version");
+            self.forget(key);
+            forgotten.push(key);
         }
+        forgotten
+    }
+
+    /// Forgets a thread.
+    pub(crate) fn forget(&mut self, key: (ClientId, ThreadId)) {
+        if let Some(thread) = self.threads.remove(&key) {
+            self.by_use.remove(&thread.used);
+        }
+        self.evicted = self.evicted.max(key.0);
     }
 
     /// Threads behind `after`, as many as fit into `bytes_max` and one more, for an image.
@@ -114,12 +128,18 @@ impl Duplicates {
         chunk
     }
 
+    /// The highest client that was forgotten.
     pub(crate) fn evicted(&self) -> ClientId {
         self.evicted
     }
 
+    /// A table of which nothing is known yet but whom it has forgotten.
+    pub(crate) fn behind(evicted: ClientId) -> Self {
+        Self { evicted, ..Self::default() }
+    }
+
     /// Takes over a part of another copy's table.
-    pub(crate) fn fill(&mut self, chunk: Vec<((ClientId, ThreadId), Thread)>, evicted: ClientId) {
+    pub(crate) fn fill(&mut self, chunk: Vec<((ClientId, ThreadId), Thread)>) {
         for (key, thread) in chunk {
             if let Some(earlier) = self.threads.remove(&key) {
                 self.by_use.remove(&earlier.used);
@@ -127,7 +147,6 @@ impl Duplicates {
             self.by_use.insert(thread.used, key);
             self.threads.insert(key, thread);
         }
-        self.evicted = self.evicted.max(evicted);
     }
 }
 
@@ -168,6 +187,19 @@ mod tests {
         assert_eq!(table.known(id(4, 1)), Known::Not);
     }
 
+    /// The row came back with an operation that was under way when it was forgotten, and what its thread had done passed for new.
+    #[test]
+    fn a_thread_that_was_forgotten_does_not_come_back() {
+        let mut table = Duplicates::default();
+        table.record(id(1, 2), seen(1), 2);
+        table.record(id(2, 1), seen(2), 2);
+        assert_eq!(table.trim(1), [(ClientId(1), ThreadId(1))]);
+        table.record(id(1, 1), seen(3), 2);
+        for sequence in 1..=3 {
+            assert_eq!(table.known(id(1, sequence)), Known::Evicted);
+        }
+    }
+
     #[test]
     fn a_table_moved_in_chunks_is_the_same_table() {
         let mut table = Duplicates::default();
@@ -175,13 +207,13 @@ mod tests {
             table.record(id(client, 1), seen(client), 2);
         }
         table.trim(4);
-        let mut copy = Duplicates::default();
+        let mut copy = Duplicates::behind(table.evicted());
         let mut after = None;
         loop {
             let chunk = table.chunk(after, 0);
             let Some(&(last, _)) = chunk.last() else { break };
             after = Some(last);
-            copy.fill(chunk, table.evicted());
+            copy.fill(chunk);
         }
         assert_eq!(copy, table);
     }

@@ -13,7 +13,7 @@ use crate::message::{Body, ImagePart, Party, ThreadRows};
 use crate::record::Record;
 use crate::region::{Phase, Region};
 use crate::shard::Shard;
-use crate::state::Applied;
+use crate::state::{Applied, Forgotten};
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
@@ -76,7 +76,6 @@ impl Region {
             Some(learning) if self.phase == Phase::Learning => {
                 learning.me = me;
                 learning.others = sources;
-                learning.since = now;
                 self.become_full(now, out);
             }
             _ => self.learn(now, me, sources, out),
@@ -125,19 +124,22 @@ impl Region {
     }
 
     fn begin_filling(&mut self, member: MemberId, image: u64, out: &mut Vec<Effect>) {
-        let full =
-            self.fillings.len() >= self.config.limits.learners_max && !self.fillings.contains_key(&member);
-        if self.phase == Phase::Learning || full {
+        if self.phase == Phase::Learning {
             return;
+        }
+        if self.fillings.len() >= self.config.limits.learners_max && !self.fillings.contains_key(&member) {
+            // Whoever is displaced asks again; one that is gone would else take a place for ever.
+            self.fillings.pop_first();
         }
         let next = Next::Values { shard: 0, after: None };
         self.fillings.insert(member, Filling { image, number: 0, next });
-        let at = self.shards.iter().map(|shard| shard.state.at).collect();
+        let stands = |shard: &Shard| (shard.state.at, shard.state.duplicates.evicted());
+        let at = self.shards.iter().map(stands).collect();
         self.send_part(member, 0, ImagePart::Began { standing: self.standing, at }, out);
     }
 
-    /// The connection to a member is gone; one that was being filled asks again.
-    pub fn member_disconnected(&mut self, member: MemberId) {
+    /// Sends a member no more of an image: it is gone, or has all. One that still needs it asks again.
+    pub fn stop_filling(&mut self, member: MemberId) {
         self.fillings.remove(&member);
     }
 
@@ -200,24 +202,28 @@ impl Region {
         let rows = table.chunk(after, bytes_max);
         if after.is_some() && rows.is_empty() {
             return if shard + 1 < self.config.shards {
-                let rows = ThreadRows { rows, evicted: table.evicted() };
+                let rows = ThreadRows { rows };
                 (ImagePart::Duplicates(rows), Next::Values { shard: shard + 1, after: None })
             } else {
                 (ImagePart::Complete, Next::Nothing)
             };
         }
-        // An empty table still says how far it has forgotten.
+        // An empty table is sent too: it is what is asked to go on behind.
         let after = rows.last().map_or((ClientId(0), ThreadId(0)), |&(key, _)| key);
-        (
-            ImagePart::Duplicates(ThreadRows { rows, evicted: table.evicted() }),
-            Next::Duplicates { shard, after: Some(after) },
-        )
+        (ImagePart::Duplicates(ThreadRows { rows }), Next::Duplicates { shard, after: Some(after) })
     }
 
     /// A version became stable: those that are filled get it too.
-    pub(crate) fn fill_change(&mut self, shard: u16, applied: &Applied, out: &mut Vec<Effect>) {
+    pub(crate) fn fill_change(
+        &mut self,
+        shard: u16,
+        applied: &Applied,
+        forgotten: &Forgotten,
+        out: &mut Vec<Effect>,
+    ) {
         for member in self.fillings.keys().copied().collect::<Vec<_>>() {
-            self.send_part(member, shard, ImagePart::Change(applied.clone()), out);
+            let part = ImagePart::Change { applied: applied.clone(), forgotten: forgotten.clone() };
+            self.send_part(member, shard, part, out);
         }
     }
 
@@ -275,7 +281,6 @@ impl Region {
 
     fn take_image_part(&mut self, shard: u16, part: ImagePart) -> Option<()> {
         let limits = self.config.limits;
-        let complete = self.learning.as_ref().is_some_and(|learning| learning.complete);
         match part {
             ImagePart::Began { standing, at } => {
                 if at.len() != self.shards.len() {
@@ -283,7 +288,8 @@ impl Region {
                 }
                 self.forget_undurable();
                 self.shards = vec![Shard::default(); at.len()];
-                for (shard, at) in self.shards.iter_mut().zip(at) {
+                for (shard, (at, evicted)) in self.shards.iter_mut().zip(at) {
+                    shard.state.duplicates = Duplicates::behind(evicted);
                     shard.state.at = at;
                     shard.state.history_behind = at;
                 }
@@ -295,28 +301,23 @@ impl Region {
                 let state = &mut self.shards.get_mut(usize::from(shard))?.state;
                 values.into_iter().for_each(|(key, stored)| state.fill(&key, stored));
             }
-            ImagePart::Duplicates(ThreadRows { rows, evicted }) => {
+            ImagePart::Duplicates(ThreadRows { rows }) => {
                 if self.config.rules.keep(Rule::TableMovesWithData) {
-                    self.shards.get_mut(usize::from(shard))?.state.duplicates.fill(rows, evicted);
+                    self.shards.get_mut(usize::from(shard))?.state.duplicates.fill(rows);
                 }
             }
             ImagePart::Complete => {
-                for shard in &mut self.shards {
-                    shard.state.duplicates.trim(limits.duplicate_threads_max);
-                }
                 if let Some(learning) = &mut self.learning {
                     learning.complete = true;
                 }
             }
-            ImagePart::Change(applied) => {
+            ImagePart::Change { applied, forgotten } => {
                 let state = &mut self.shards.get_mut(usize::from(shard))?.state;
                 if applied.version <= state.at {
                     return None;
                 }
-                state.apply(&applied, &limits);
-                if complete {
-                    state.duplicates.trim(limits.duplicate_threads_max);
-                }
+                state.apply_as_told(&applied, &limits);
+                forgotten.into_iter().for_each(|thread| state.duplicates.forget(thread));
             }
             ImagePart::Standing(view) => {
                 self.shards.iter_mut().for_each(|shard| shard.begin(view));

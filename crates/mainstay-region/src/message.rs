@@ -331,8 +331,8 @@ pub enum ImagePart {
     Began {
         /// The view that the sender's state belongs to.
         standing: ViewId,
-        /// Of each shard.
-        at: Vec<Version>,
+        /// Of each shard, with the highest client that its duplicate table has forgotten.
+        at: Vec<(Version, ClientId)>,
     },
     /// Entries of the map of the message's shard.
     Values(Vec<(Vec<u8>, Stored)>),
@@ -341,7 +341,12 @@ pub enum ImagePart {
     /// All shards are sent; from now on only changes come.
     Complete,
     /// A version that became stable meanwhile.
-    Change(Applied),
+    Change {
+        /// What it changed.
+        applied: Applied,
+        /// Threads that the duplicate table has forgotten for it.
+        forgotten: Vec<(ClientId, ThreadId)>,
+    },
     /// The sender's state is the one that this view begins with.
     Standing(ViewId),
 }
@@ -350,7 +355,6 @@ pub enum ImagePart {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ThreadRows {
     pub(crate) rows: Vec<((ClientId, ThreadId), Thread)>,
-    pub(crate) evicted: ClientId,
 }
 
 /// The answer to a read.

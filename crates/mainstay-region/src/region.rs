@@ -11,7 +11,7 @@ use crate::patterns::Pattern;
 use crate::record::Record;
 use crate::shard::{EarlyVersion, Offered, Shard};
 use crate::stamping::{Route, Stamping};
-use crate::state::{Applied, State};
+use crate::state::{Applied, Forgotten, State};
 use mainstay_types::id::ClientId;
 use mainstay_types::machine::Machine;
 use mainstay_types::operation::{OperationId, Version};
@@ -304,6 +304,7 @@ impl Region {
                 let chained = matches!(acknowledge, Acknowledge::Chain(_))
                     && self.me.is_some_and(|me| self.copies.next_in_chain(shard, member) == Some(me));
                 if of_stamper || chained {
+                    self.learn_marks(shard, stable, everywhere, out);
                     self.received_entry(now, shard, (counter, entry, acknowledge), out);
                     self.learn_marks(shard, stable, everywhere, out);
                 }
@@ -337,6 +338,9 @@ impl Region {
         if self.stamps(shard) {
             // What the stamper itself holds back is limited when it stamps and grants.
             limits.hold_back_entries_max = usize::MAX;
+        } else if counter > self.shard(shard).everywhere + limits.log_entries_max {
+            // This copy has not heard yet what all have: the marks come with the next tick, and then the entry again.
+            return Offered::Dropped;
         }
         let mut accepted = Vec::new();
         let offered = self.shard_mut(shard).offer(counter, entry, tell, &limits, &mut accepted);
@@ -423,18 +427,23 @@ impl Region {
         let copy = self.shard_mut(shard);
         copy.apply_to(view, stable, &limits, &mut applied);
         copy.trim(everywhere);
+        let recorded = copy.everywhere >= copy.recorded_everywhere + (limits.log_entries_max / 8).max(1);
+        if recorded {
+            copy.recorded_everywhere = copy.everywhere;
+            self.append_marks(shard, out);
+        }
         self.publish(shard, &applied, out);
     }
 
     /// Tells subscribers and members that are being filled what became stable.
-    pub(crate) fn publish(&mut self, shard: u16, applied: &[Applied], out: &mut Vec<Effect>) {
-        for applied in applied {
+    pub(crate) fn publish(&mut self, shard: u16, applied: &[(Applied, Forgotten)], out: &mut Vec<Effect>) {
+        for (applied, forgotten) in applied {
             let subscribers: Vec<ClientId> =
                 self.subscribers.iter().filter(|(of, _)| *of == shard).map(|&(_, client)| client).collect();
             for client in subscribers {
                 self.send(shard, Party::Client(client), Body::Changed(applied.clone()), out);
             }
-            self.fill_change(shard, applied, out);
+            self.fill_change(shard, applied, forgotten, out);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::log::{Accepted, Entry, Log};
 use crate::message::Acknowledge;
 use crate::operation::{Operation, Outcome};
-use crate::state::{Applied, State, latest};
+use crate::state::{Applied, Forgotten, State, latest};
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
@@ -52,6 +52,8 @@ pub(crate) struct Shard {
     pub(crate) stable: u64,
     /// Up to here every member has it.
     pub(crate) everywhere: u64,
+    /// Up to here the journal knows that every member has it: what a life that is found again need not report.
+    pub(crate) recorded_everywhere: u64,
     /// Up to here it is safe in the journal.
     pub(crate) durable: u64,
     /// The position that the stamper was told last.
@@ -144,18 +146,17 @@ impl Shard {
         view: ViewId,
         stable: u64,
         limits: &Limits,
-        applied: &mut Vec<Applied>,
+        applied: &mut Vec<(Applied, Forgotten)>,
     ) {
         while self.stable < stable.min(self.log.end()) {
             self.stable += 1;
             let accepted = self.log.get(self.stable).expect("what is not stable is in the log");
             let next = Applied::of(Version { view, counter: self.stable }, accepted);
-            self.state.apply(&next, limits);
-            self.state.duplicates.trim(limits.duplicate_threads_max);
+            let forgotten = self.state.apply(&next, limits);
             if self.touched.get(&next.key) == Some(&self.stable) {
                 self.touched.remove(&next.key);
             }
-            applied.push(next);
+            applied.push((next, forgotten));
         }
     }
 

@@ -65,8 +65,6 @@ pub(crate) struct Stamping {
     ahead: BTreeMap<OperationId, u64>,
     waiting: BTreeMap<u64, Vec<(Route, bool)>>,
     pub(crate) reads: Vec<WaitingRead>,
-    /// The marks that were sent last.
-    marked: (u64, u64),
 }
 
 impl Stamping {
@@ -227,6 +225,12 @@ impl Region {
                 let refusal = Refusal::Busy(Limit::Grants);
                 return self.answer(shard, route, Body::Refused { id, refusal }, out);
             }
+            Admitted::Fresh
+                if self.shard(shard).hold_back.len() >= self.config.limits.hold_back_entries_max =>
+            {
+                let refusal = Refusal::Busy(Limit::HoldBackEntries);
+                return self.answer(shard, route, Body::Refused { id, refusal }, out);
+            }
             Admitted::Fresh => {
                 let deadline = now.after(self.config.times.grant_max);
                 let stamping = self.stamping_mut(shard);
@@ -369,10 +373,6 @@ impl Region {
         self.ask_for_grants(now, shard, out);
         self.repair(now, shard, out);
         let marks = (self.shard(shard).stable, self.shard(shard).everywhere);
-        if self.stamping(shard).marked != marks {
-            self.stamping_mut(shard).marked = marks;
-            self.append_marks(shard, out);
-        }
         for member in self.others().collect::<Vec<_>>() {
             let body = Body::Marks { stable: marks.0, everywhere: marks.1 };
             self.send(shard, Party::Member(member), body, out);

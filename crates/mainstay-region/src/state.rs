@@ -5,6 +5,7 @@ use crate::duplicates::{Duplicates, Seen};
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry};
 use crate::operation::{Change, Outcome};
+use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,9 @@ impl Applied {
     }
 }
 
+/// Threads that a duplicate table has forgotten.
+pub(crate) type Forgotten = Vec<(ClientId, ThreadId)>;
+
 /// The state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
@@ -76,8 +80,19 @@ impl State {
         self.map.get(key)
     }
 
-    /// Takes in the next version.
-    pub(crate) fn apply(&mut self, applied: &Applied, limits: &Limits) {
+    /// The last changes, the newest last: at most [`Limits::history_entries_max`].
+    pub fn history(&self) -> impl DoubleEndedIterator<Item = &Applied> {
+        self.history.iter()
+    }
+
+    /// Takes in the next version; returns the threads that the duplicate table has forgotten for it.
+    pub(crate) fn apply(&mut self, applied: &Applied, limits: &Limits) -> Forgotten {
+        self.apply_as_told(applied, limits);
+        self.duplicates.trim(limits.duplicate_threads_max)
+    }
+
+    /// The same while the table is not whole: what is to be forgotten, the copy says that it is filled by.
+    pub(crate) fn apply_as_told(&mut self, applied: &Applied, limits: &Limits) {
         assert!(self.at < applied.version, "versions are applied in their order");
         self.at = applied.version;
         if let Some(change) = &applied.change {
@@ -107,7 +122,6 @@ impl State {
         let operation = Some((id, outcome));
         let key = key.to_vec();
         self.apply(&Applied { version, operation, possible_duplicate: false, key, change }, limits);
-        self.duplicates.trim(limits.duplicate_threads_max);
         Seen { version, outcome }
     }
 

@@ -23,6 +23,7 @@ mod quiet;
 pub mod random;
 mod reach;
 mod receivers;
+mod region;
 mod ring;
 pub mod run;
 mod service;

@@ -265,6 +265,50 @@ reach! {
     FactAcknowledged = "fact_acknowledged",
     /// All came back after none was up.
     TotalRestart = "total_restart",
+    /// A view was agreed and given up before it began.
+    ViewGivenUp = "view_given_up",
+    /// A copy that reported was left out of the next view.
+    MemberLeftOut = "member_left_out",
+    /// A copy stood still.
+    MemberPaused = "member_paused",
+    /// A copy was found again from its journal.
+    StoreFoundAgain = "store_found_again",
+    /// A member joined that had been filled.
+    Joined = "joined",
+    /// A repetition was answered with the first result.
+    AnsweredFromTable = "answered_from_table",
+    /// A server passed a repetition to the stamper.
+    RetriedElsewhere = "retried_elsewhere",
+    /// Client and server were in different views.
+    ViewsDiffered = "views_differed",
+    /// A version became void.
+    VersionVoid = "version_void",
+    /// A member had the payload of a granted version.
+    PayloadFoundForGrant = "payload_found_for_grant",
+    /// A version came before its payload.
+    VersionEarly = "version_early",
+    /// An entry came before an earlier one.
+    HeldBack = "held_back",
+    /// A stamper sent an entry again.
+    SentAgain = "sent_again",
+    /// A cut made something stable that was not.
+    CutWithUnstable = "cut_with_unstable",
+    /// Something accepted was in no cut.
+    DroppedByCut = "dropped_by_cut",
+    /// A call ended as unknown.
+    EndedUnknown = "ended_unknown",
+    /// A repetition was older than what is remembered.
+    ToldObsolete = "told_obsolete",
+    /// A client was not remembered any more.
+    ToldEvicted = "told_evicted",
+    /// A limit of a region was reached.
+    BusyRegion = "busy_region",
+    /// A read at the stamper was answered.
+    LinearizableRead = "linearizable_read",
+    /// A read of any copy was answered.
+    ReadOfAnyCopy = "read_of_any_copy",
+    /// A read was refused for want of a lease.
+    ReadRefusedWithoutLease = "read_refused_without_lease",
 }
 
 impl Reach {

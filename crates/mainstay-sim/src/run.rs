@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::properties::{Property, Violation};
 use crate::quiet;
 use crate::reach::{Reach, Reached};
+use crate::region::world::RegionWorld;
 use crate::trace::Trace;
 use crate::world::{Ended, World};
 use mainstay_types::rules::{Rule, Rules};
@@ -38,11 +39,14 @@ pub enum SimMachine {
     Beyond,
     /// A group: views, leases, joins, losses.
     Group,
+    /// Copies of a region with clients, under views that come and go.
+    Region,
 }
 
 impl SimMachine {
     /// Every one.
-    pub const ALL: [Self; 5] = [Self::Process, Self::Journal, Self::Cluster, Self::Beyond, Self::Group];
+    pub const ALL: [Self; 6] =
+        [Self::Process, Self::Journal, Self::Cluster, Self::Beyond, Self::Group, Self::Region];
 
     /// Its name on the command line.
     #[must_use]
@@ -53,6 +57,7 @@ impl SimMachine {
             Self::Cluster => "cluster",
             Self::Beyond => "beyond",
             Self::Group => "group",
+            Self::Region => "region",
         }
     }
 
@@ -73,6 +78,9 @@ impl SimMachine {
             Self::Cluster => {
                 "mainstay-process, -channel and -recovery on several nodes: message logging (Alvisi and Marzullo 1998; Zhao 2014, chapter 2)"
             }
+            Self::Region => {
+                "mainstay-region: replicated, version-stamped data by six message patterns, docs/region.md (Schuchardt 2010)"
+            }
         }
     }
 
@@ -85,6 +93,7 @@ impl SimMachine {
             Self::Cluster => crate::cluster::BRANCHES,
             Self::Beyond => crate::cluster::BRANCHES_BEYOND,
             Self::Group => crate::group::BRANCHES,
+            Self::Region => crate::region::BRANCHES,
         }
     }
 
@@ -109,6 +118,7 @@ impl SimMachine {
                 Rule::CutBeforeDelivery,
                 Rule::CutAfterDrained,
             ],
+            Self::Region => crate::region::RULES,
         }
     }
 }
@@ -367,6 +377,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
         SimMachine::Beyond => {
             ClusterWorld::new(Rc::new(OwnSubject { beyond: true }), seed, rules, trace).run(rules)
         }
+        SimMachine::Region => RegionWorld::new(seed, rules, trace).run(),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

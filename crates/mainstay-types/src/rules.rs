@@ -51,8 +51,6 @@ pub enum Rule {
     ReadStable,
     /// The duplicate table moves in the same image as the data.
     TableMovesWithData,
-    /// A client counts acknowledgements of one view and one version together.
-    AcknowledgementsOfOneView,
     /// The next view is agreed on by strictly more than half of the votes of the one before.
     StrictMajority,
     /// Who takes over a view change goes on with what may already have been decided.
@@ -87,7 +85,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -111,6 +109,12 @@ impl Rule {
         Self::ViewFence,
         Self::BornOnce,
         Self::ReadyBeforeVote,
+        Self::RetryFromTable,
+        Self::VoidAgreed,
+        Self::AcceptedSafe,
+        Self::OlderViewRefused,
+        Self::WedgedTakesNothing,
+        Self::TableMovesWithData,
     ];
 
     /// Those of a group.
@@ -152,7 +156,6 @@ impl Rule {
             Self::ReadUnderLease => "read-without-lease",
             Self::ReadStable => "read-dirty",
             Self::TableMovesWithData => "table-left-behind",
-            Self::AcknowledgementsOfOneView => "views-counted-together",
             Self::StrictMajority => "view-without-majority",
             Self::AdoptAccepted => "predecessor-ignored",
             Self::PromiseDurable => "promise-before-durable",
@@ -217,9 +220,6 @@ impl Rule {
             }
             Self::TableMovesWithData => {
                 "GEODE-6195, GEODE-9913: state transfer without the versions of events seen"
-            }
-            Self::AcknowledgementsOfOneView => {
-                "an acknowledgement counts in its view alone: Aeron pull request 2147"
             }
             Self::StrictMajority => {
                 "strict majority of the view before: GEODE-9822; Lamport 1998, quorums intersect"

@@ -10,7 +10,6 @@ use mainstay_region::region::Region;
 use mainstay_types::id::{ClientId, Incarnation, StoreId, ThreadId};
 use mainstay_types::machine::Machine;
 use mainstay_types::operation::OperationId;
-use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, Member, MemberId, Offer, View, ViewId};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,7 +75,6 @@ impl Net {
             retry_after: Duration::from_millis(100),
             deadline: Duration::from_secs(5),
             window_operations_max: 8,
-            rules: Rules::KEPT,
         });
         let mut net = Self {
             now: Time(1),

@@ -18,6 +18,13 @@ pub(crate) mod one_successor;
 pub(crate) mod outputs_guaranteed;
 pub(crate) mod outputs_of_nodes;
 pub(crate) mod outsiders_unheard;
+pub(crate) mod region_acknowledged_stays;
+pub(crate) mod region_bounded;
+pub(crate) mod region_copies_agree;
+pub(crate) mod region_fenced;
+pub(crate) mod region_first_result;
+pub(crate) mod region_linearizable;
+pub(crate) mod region_one_payload;
 pub(crate) mod rejoins;
 pub(crate) mod released_once;
 pub(crate) mod same_answer;
@@ -85,11 +92,25 @@ pub(crate) enum Property {
     OutsidersUnheard,
     /// Who was cut off, or down, is in the view again by itself.
     Rejoins,
+    /// A version of a region has one content.
+    RegionOnePayload,
+    /// Copies of a region that stand at the same version are the same.
+    RegionCopiesAgree,
+    /// A copy of a region takes nothing of another view, and nothing after its report.
+    RegionFenced,
+    /// What a region's client was told is in every later view.
+    RegionAcknowledgedStays,
+    /// A repetition gets the first version and outcome.
+    RegionFirstResult,
+    /// What clients saw of a key has an order.
+    RegionLinearizable,
+    /// Nothing that a copy of a region keeps grows beyond its limit.
+    RegionBounded,
 }
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -117,6 +138,13 @@ impl Property {
         Self::OneSideServes,
         Self::OutsidersUnheard,
         Self::Rejoins,
+        Self::RegionOnePayload,
+        Self::RegionCopiesAgree,
+        Self::RegionFenced,
+        Self::RegionAcknowledgedStays,
+        Self::RegionFirstResult,
+        Self::RegionLinearizable,
+        Self::RegionBounded,
     ];
 
     /// Its name in reports.
@@ -150,6 +178,13 @@ impl Property {
             Self::OneSideServes => "one-side-serves",
             Self::OutsidersUnheard => "outsiders-unheard",
             Self::Rejoins => "rejoins",
+            Self::RegionOnePayload => "region-one-payload",
+            Self::RegionCopiesAgree => "region-copies-agree",
+            Self::RegionFenced => "region-fenced",
+            Self::RegionAcknowledgedStays => "region-acknowledged-stays",
+            Self::RegionFirstResult => "region-first-result",
+            Self::RegionLinearizable => "region-linearizable",
+            Self::RegionBounded => "region-bounded",
         }
     }
 
@@ -186,6 +221,13 @@ impl Property {
             Self::OneSideServes => one_side_serves::SOURCE,
             Self::OutsidersUnheard => outsiders_unheard::SOURCE,
             Self::Rejoins => rejoins::SOURCE,
+            Self::RegionOnePayload => region_one_payload::SOURCE,
+            Self::RegionCopiesAgree => region_copies_agree::SOURCE,
+            Self::RegionFenced => region_fenced::SOURCE,
+            Self::RegionAcknowledgedStays => region_acknowledged_stays::SOURCE,
+            Self::RegionFirstResult => region_first_result::SOURCE,
+            Self::RegionLinearizable => region_linearizable::SOURCE,
+            Self::RegionBounded => region_bounded::SOURCE,
         }
     }
 }

@@ -1,0 +1,65 @@
+//! The region machine: copies of a region, each with a journal, clients that repeat, and a source of views that keeps the seam's promises and
+//! is otherwise as bad as it can be.
+//!
+//! ```text
+//!   clients <── network: in order for each pair; late, lost with the connection ──> copy 1 … 6 ── journal
+//!                                                                                     │ Wedge, Report, Settle, Cut, Fetch, Ready, Installed
+//!                                                                                  source of views
+//! ```
+
+mod clients;
+mod host;
+mod linearizable;
+mod oracle;
+mod source;
+mod source_acts;
+pub(crate) mod world;
+
+pub(crate) use linearizable::{Seen, linearizable};
+pub(crate) use oracle::Agreed;
+
+use crate::reach::Reach;
+use mainstay_types::rules::Rule;
+
+/// The rare branches that a campaign must reach.
+pub(crate) const BRANCHES: &[Reach] = &[
+    Reach::Kill,
+    Reach::ConnectionBroken,
+    Reach::FramesLost,
+    Reach::TwoDown,
+    Reach::AllDown,
+    Reach::ViewInstalled,
+    Reach::ViewGivenUp,
+    Reach::MemberLeftOut,
+    Reach::MemberPaused,
+    Reach::StoreFoundAgain,
+    Reach::StoreLost,
+    Reach::Joined,
+    Reach::AnsweredFromTable,
+    Reach::RetriedElsewhere,
+    Reach::ViewsDiffered,
+    Reach::VersionVoid,
+    Reach::PayloadFoundForGrant,
+    Reach::VersionEarly,
+    Reach::HeldBack,
+    Reach::SentAgain,
+    Reach::CutWithUnstable,
+    Reach::DroppedByCut,
+    Reach::EndedUnknown,
+    Reach::ToldObsolete,
+    Reach::ToldEvicted,
+    Reach::BusyRegion,
+    Reach::LinearizableRead,
+    Reach::ReadOfAnyCopy,
+    Reach::ReadRefusedWithoutLease,
+];
+
+/// The rules that it shows broken.
+pub(crate) const RULES: &[Rule] = &[
+    Rule::RetryFromTable,
+    Rule::VoidAgreed,
+    Rule::AcceptedSafe,
+    Rule::OlderViewRefused,
+    Rule::WedgedTakesNothing,
+    Rule::TableMovesWithData,
+];

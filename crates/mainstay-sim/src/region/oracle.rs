@@ -1,0 +1,181 @@
+//! What the oracle knows: which content each version has, which sequence was applied, what clients were told.
+
+use super::host::Host;
+use super::linearizable::{Done, Saw, Seen};
+use crate::properties::{
+    Violation, region_acknowledged_stays, region_copies_agree, region_fenced, region_first_result,
+    region_linearizable, region_one_payload,
+};
+use crate::reach::{Reach, Reached};
+use crate::trace::Trace;
+use mainstay_region::duplicates::Seen as Given;
+use mainstay_region::effect::Effect;
+use mainstay_region::limits::Config;
+use mainstay_region::log::Entry;
+use mainstay_region::message::Body;
+use mainstay_region::operation::Outcome;
+use mainstay_region::record::Record;
+use mainstay_region::region::Phase;
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::view::ViewId;
+use std::collections::BTreeMap;
+
+/// What the agreed sequence has at a version.
+pub(crate) type Agreed = Option<(OperationId, Outcome)>;
+
+/// The oracle.
+pub(crate) struct Oracle {
+    config: Config,
+    /// What copies accepted.
+    contents: BTreeMap<(u16, Version), Entry>,
+    /// What copies applied.
+    agreed: BTreeMap<(u16, Version), Agreed>,
+    versions: BTreeMap<OperationId, Version>,
+    digests: BTreeMap<(u16, Version), u64>,
+    /// What clients were told: shard, version, outcome.
+    told: BTreeMap<OperationId, (u16, Given)>,
+    /// The latest view that some copy serves.
+    begun: ViewId,
+    /// By key.
+    histories: BTreeMap<Vec<u8>, Vec<Seen>>,
+    pub(crate) reached: Reached,
+}
+
+impl Oracle {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            contents: BTreeMap::new(),
+            agreed: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            told: BTreeMap::new(),
+            begun: ViewId::NONE,
+            histories: BTreeMap::new(),
+            reached: Reached::default(),
+        }
+    }
+
+    /// Looks at a copy behind one of its steps.
+    pub(crate) fn stepped(
+        &mut self,
+        host: &mut Host,
+        said_in: Option<(ViewId, bool)>,
+        ticked: bool,
+        out: &[Effect],
+    ) -> Result<(), Violation> {
+        let Some(region) = &host.region else { return Ok(()) };
+        let standing = region.standing();
+        for effect in out {
+            match effect {
+                Effect::Append { bytes, .. } => {
+                    let record = postcard::from_bytes(bytes).expect("the region wrote it");
+                    if let Record::Accepted { shard, counter, entry } = record {
+                        let version = Version { view: standing, counter };
+                        region_fenced::check(host.number, version, said_in, host.reported)?;
+                        region_one_payload::check(&mut self.contents, host.number, shard, version, entry)?;
+                    }
+                }
+                Effect::Send { message, .. } if ticked && matches!(message.body, Body::Entry { .. }) => {
+                    self.reached.hit(Reach::SentAgain);
+                }
+                _ => {}
+            }
+        }
+        if region.phase() == Phase::Learning {
+            return Ok(());
+        }
+        for shard in 0..self.config.shards {
+            let state = region.state(shard);
+            let watched = &mut host.watched[usize::from(shard)];
+            if state.at == *watched {
+                continue;
+            }
+            let new = state.history().rev().take_while(|applied| applied.version > *watched);
+            let mut applied = 0;
+            for change in new {
+                applied += 1;
+                region_copies_agree::check_applied(
+                    &mut self.agreed,
+                    &mut self.versions,
+                    host.number,
+                    shard,
+                    change,
+                )?;
+                if change.operation.is_none() {
+                    self.reached.hit(Reach::VersionVoid);
+                }
+            }
+            if applied > 0 && state.at.counter == 0 {
+                self.reached.hit(Reach::CutWithUnstable);
+            }
+            *watched = state.at;
+            region_copies_agree::check_digest(&mut self.digests, host.number, shard, state)?;
+            if region.sizes(shard)[1].1 > 0 {
+                self.reached.hit(Reach::HeldBack);
+            }
+            if region.sizes(shard)[3].1 > 0 {
+                self.reached.hit(Reach::VersionEarly);
+            }
+        }
+        if region.phase() == Phase::Serving && standing > self.begun {
+            self.begun = standing;
+            region_acknowledged_stays::check(&self.told, &self.agreed, standing)?;
+        }
+        Ok(())
+    }
+
+    /// A client is told that an operation is done.
+    pub(crate) fn told(
+        &mut self,
+        id: OperationId,
+        shard: u16,
+        given: Given,
+        duplicate: bool,
+        attempts: u64,
+    ) -> Result<(), Violation> {
+        region_first_result::check(&self.told, id, given, duplicate, attempts)?;
+        self.told.entry(id).or_insert((shard, given));
+        Ok(())
+    }
+
+    /// A read of any copy shows a state that there was.
+    pub(crate) fn read_of_any_copy(&mut self, shard: u16, at: Version, digest: u64) -> Result<(), Violation> {
+        self.reached.hit(Reach::ReadOfAnyCopy);
+        match self.digests.get(&(shard, at)) {
+            Some(&known) if known != digest => Err(region_copies_agree::differs(shard, at)),
+            _ => Ok(()),
+        }
+    }
+
+    /// An operation begins; returns its place.
+    pub(crate) fn began(&mut self, key: &[u8], now: u64, done: Done) -> usize {
+        let history = self.histories.entry(key.to_vec()).or_default();
+        history.push(Seen { began: now, ended: u64::MAX, done, saw: Saw::Nothing });
+        history.len() - 1
+    }
+
+    /// It ends.
+    pub(crate) fn ended(&mut self, key: &[u8], place: usize, now: u64, saw: Saw) {
+        let seen = &mut self.histories.get_mut(key).expect("it began")[place];
+        (seen.ended, seen.saw) = (now, saw);
+    }
+
+    /// Everything is at rest.
+    pub(crate) fn end(&mut self, hosts: &[Host], trace: &mut Trace, now: u64) -> Result<(), Violation> {
+        region_acknowledged_stays::check(&self.told, &self.agreed, ViewId(u64::MAX))?;
+        for (shard, version) in self.contents.keys() {
+            if !self.agreed.contains_key(&(*shard, *version)) {
+                self.reached.hit(Reach::DroppedByCut);
+                break;
+            }
+        }
+        for shard in 0..self.config.shards {
+            let digests: Vec<u64> =
+                hosts.iter().filter_map(|host| Some(host.region.as_ref()?.state(shard).digest)).collect();
+            trace.line(now, format_args!("shard {shard}: {digests:x?}"));
+            region_copies_agree::check_end(shard, &digests)?;
+        }
+        region_linearizable::check(&self.histories)
+    }
+}

@@ -1,0 +1,285 @@
+//! What the source of views does, pass by pass.
+
+use super::source::Doing;
+use super::world::{MILLISECOND, RegionWorld};
+use crate::reach::Reach;
+use mainstay_region::effect::Event;
+use mainstay_region::region::{Phase, Region};
+use mainstay_types::view::{Member, MemberId, View, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long the source waits for one thing before it tries something else.
+const PATIENCE: u64 = 250 * MILLISECOND;
+
+impl RegionWorld {
+    pub(crate) fn act_as_source(&mut self) {
+        match self.source.doing.clone() {
+            Doing::Nothing => self.watch(),
+            Doing::Gathering { reports, since } => self.gather(&reports, since),
+            Doing::Settling { reports, settler, since } => {
+                let gone = !self.hosts.iter().any(|host| host.number == settler && host.up());
+                if gone || self.now - since > PATIENCE {
+                    self.source.doing = Doing::Gathering { reports, since: self.now };
+                }
+            }
+            Doing::Preparing { ready, since } => self.prepare(&ready, since),
+        }
+    }
+
+    fn serves(&self, at: usize) -> bool {
+        let region = self.hosts[at].region.as_ref();
+        region.is_some_and(|region| region.phase() == Phase::Serving && region.standing() == self.source.id())
+    }
+
+    fn full(&self, at: usize) -> bool {
+        let region = self.hosts[at].region.as_ref();
+        region
+            .is_some_and(|region| region.phase() != Phase::Learning && region.standing() == self.source.id())
+    }
+
+    fn is_member(&self, at: usize) -> bool {
+        self.hosts[at].up() && self.source.members().contains(&self.hosts[at].id)
+    }
+
+    fn watch(&mut self) {
+        for at in 0..self.hosts.len() {
+            if self.is_member(at) && (self.healed() || self.random.chance(950)) {
+                self.lease(at);
+            }
+        }
+        self.fill_others();
+        if self.now < self.source.next_change {
+            return;
+        }
+        let up: Vec<usize> = (0..self.hosts.len()).filter(|&at| self.hosts[at].up()).collect();
+        let missing = self.source.members().iter().any(|id| !up.iter().any(|&at| self.hosts[at].id == *id));
+        let joins = up.iter().any(|&at| !self.is_member(at) && self.can_join(at));
+        let whim = !self.healed() && self.random.chance(20);
+        if missing || joins || whim {
+            self.begin_gathering();
+        }
+    }
+
+    /// Whether it has everything, or nearly, that a member of the next view needs.
+    fn can_join(&self, at: usize) -> bool {
+        self.hosts[at].learned || self.full(at)
+    }
+
+    /// Lets those that are not in the view be filled by those that are.
+    fn fill_others(&mut self) {
+        let serving: Vec<usize> =
+            (0..self.hosts.len()).filter(|&at| self.is_member(at) && self.serves(at)).collect();
+        if serving.is_empty() {
+            return;
+        }
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            if !host.up() || self.is_member(at) || self.full(at) {
+                continue;
+            }
+            let from =
+                host.learns_from.filter(|from| serving.iter().any(|&other| self.hosts[other].id == *from));
+            if host.learning && from.is_some() {
+                continue;
+            }
+            let from = self.hosts[*self.random.pick(&serving)].id;
+            let host = &mut self.hosts[at];
+            (host.learning, host.learns_from, host.learn_id) = (true, Some(from), Some(host.id));
+            host.learned = false;
+            let me = host.id;
+            self.say(at, Event::Learn { me, from });
+        }
+    }
+
+    fn begin_gathering(&mut self) {
+        self.source.doing = Doing::Gathering { reports: BTreeMap::new(), since: self.now };
+        self.ask_for_reports();
+    }
+
+    fn ask_for_reports(&mut self) {
+        let view = self.source.id();
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            if !host.up() || !self.source.has_store(host.store) {
+                continue;
+            }
+            if self.source.prepared.contains(&host.store) {
+                self.say(at, Event::Wedge { view });
+            } else {
+                self.say_fetch(at);
+            }
+        }
+    }
+
+    fn say_fetch(&mut self, at: usize) {
+        let (me, view) = (self.hosts[at].id, self.source.view.clone());
+        let cut = self.source.cut.clone();
+        let sources = (0..self.hosts.len()).filter(|&at| self.hosts[at].up() && self.full(at));
+        let sources = sources.map(|at| self.hosts[at].id).collect();
+        self.say(at, Event::Fetch { me, view, cut, sources });
+    }
+
+    pub(crate) fn reported(&mut self, at: usize, report: Vec<u8>) {
+        let (store, id, view) = (self.hosts[at].store, self.hosts[at].id, self.source.id());
+        let of_view = self.hosts[at].region.as_ref().map(Region::standing) == Some(view);
+        let counts = self.source.has_store(store) && self.source.prepared.contains(&store) && of_view;
+        if let Doing::Gathering { reports, .. } = &mut self.source.doing
+            && counts
+        {
+            reports.insert(store, (id, report));
+        }
+    }
+
+    fn gather(&mut self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>, since: u64) {
+        let up: Vec<u8> = self.hosts.iter().filter(|host| host.up()).map(|host| host.store).collect();
+        let all = up
+            .iter()
+            .filter(|store| self.source.prepared.contains(store))
+            .all(|store| reports.contains_key(store));
+        let enough = self.source.majority(reports.keys());
+        if enough && (all || self.now - since > PATIENCE || self.random.chance(100)) {
+            let able: Vec<usize> = (0..self.hosts.len())
+                .filter(|&at| self.hosts[at].up() && reports.contains_key(&self.hosts[at].store))
+                .collect();
+            if able.is_empty() {
+                return;
+            }
+            let settler = *self.random.pick(&able);
+            let number = self.hosts[settler].number;
+            let said = reports.values().cloned().collect();
+            self.source.doing =
+                Doing::Settling { reports: reports.clone(), settler: number, since: self.now };
+            self.say(settler, Event::Settle { reports: said });
+        } else if self.now - since > PATIENCE {
+            self.source.doing = Doing::Gathering { reports: reports.clone(), since: self.now };
+            self.ask_for_reports();
+        }
+    }
+
+    pub(crate) fn settled(&mut self, at: usize, cut: Vec<u8>) {
+        let Doing::Settling { reports, settler, .. } = &self.source.doing else { return };
+        if self.hosts[at].number != *settler {
+            return;
+        }
+        let reports = reports.clone();
+        let id = ViewId(self.source.id().0 + 1);
+        let mut members: Vec<Member> = Vec::new();
+        let mut left_out = false;
+        for host in self.hosts.iter().filter(|host| host.up() && reports.contains_key(&host.store)) {
+            // Now and then one is left out that did report: suspicion is no knowledge.
+            if !self.healed()
+                && !members.is_empty()
+                && self.random.clone().chance(40)
+                && self.source.view.members.len() > 2
+            {
+                left_out = true;
+                continue;
+            }
+            let born = self
+                .source
+                .view
+                .members
+                .iter()
+                .find(|member| member.id() == host.id)
+                .map(|member| member.born);
+            members.push(host.member(born.unwrap_or(id)));
+        }
+        self.random.draw();
+        if left_out {
+            self.hit(Reach::MemberLeftOut);
+        }
+        let full = members.len();
+        for host in
+            self.hosts.iter().filter(|host| host.up() && host.learned && !reports.contains_key(&host.store))
+        {
+            // Those that have no copy yet are at most as many as the others.
+            if members.len() < 2 * full {
+                members.push(host.member(id));
+            }
+        }
+        members.sort_by_key(|member| member.born);
+        if members.is_empty() {
+            return;
+        }
+        let view = View { id, arbitrated: false, members };
+        for host in &mut self.hosts {
+            if let Some(member) = view.members.iter().find(|member| member.joiner.store.0[0] == host.store) {
+                host.id = member.id();
+            }
+        }
+        self.trace_line(format_args!("agreed: {view}"));
+        let now = self.now;
+        self.source.agree(view, cut, &reports, now);
+        for at in 0..self.hosts.len() {
+            if self.is_member(at) {
+                self.say_fetch(at);
+            }
+        }
+    }
+
+    pub(crate) fn ready(&mut self, at: usize, view: ViewId) {
+        let (store, member) = (self.hosts[at].store, self.is_member(at));
+        if view != self.source.id() || !self.source.has_store(store) {
+            return;
+        }
+        self.source.prepared.insert(store);
+        if let Doing::Preparing { ready, .. } = &mut self.source.doing
+            && member
+        {
+            ready.insert(store);
+        }
+    }
+
+    fn prepare(&mut self, ready: &BTreeSet<u8>, since: u64) {
+        let members: Vec<usize> = (0..self.hosts.len()).filter(|&at| self.is_member(at)).collect();
+        let whole = members.len() == self.source.view.members.len();
+        let all_ready = whole && members.iter().all(|&at| ready.contains(&self.hosts[at].store));
+        if all_ready && self.now >= self.source.not_before {
+            self.source.doing = Doing::Nothing;
+            self.source.begun = true;
+            self.hit(Reach::ViewInstalled);
+            let view = self.source.id();
+            for at in members {
+                if self.hosts[at].learned {
+                    self.hit(Reach::Joined);
+                }
+                self.filled(at);
+                let host = &mut self.hosts[at];
+                (host.learned, host.learning, host.learns_from) = (false, false, None);
+                self.say(at, Event::Installed { view });
+            }
+            let mut random = self.random.clone();
+            self.random.draw();
+            let now = self.now;
+            self.source.pause(now, &mut random);
+            return;
+        }
+        if self.now - since <= PATIENCE {
+            return;
+        }
+        let prepared = self.source.prepared.clone();
+        if !whole && self.source.majority(prepared.iter()) {
+            self.hit(Reach::ViewGivenUp);
+            self.begin_gathering();
+            return;
+        }
+        self.source.doing = Doing::Preparing { ready: ready.clone(), since: self.now };
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            let lacks = self.source.has_store(host.store) && !prepared.contains(&host.store);
+            let unready = self.is_member(at) && !ready.contains(&host.store);
+            if host.up() && (lacks || unready) {
+                self.say_fetch(at);
+            }
+        }
+    }
+
+    /// Nobody need fill it any more.
+    pub(crate) fn filled(&mut self, at: usize) {
+        let names = [Some(self.hosts[at].id), self.hosts[at].learn_id];
+        for name in names.into_iter().flatten() {
+            let regions = self.hosts.iter_mut().filter_map(|host| host.region.as_mut());
+            regions.for_each(|region| region.stop_filling(name));
+        }
+    }
+}

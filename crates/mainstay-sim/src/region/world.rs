@@ -1,0 +1,574 @@
+//! The world: one clock, one queue of what is to happen, copies, clients, a source of views, and an oracle that sees all of it.
+
+use super::clients::SimClient;
+use super::host::{Host, Waiting};
+use super::oracle::Oracle;
+use super::source::{Doing, Source};
+use crate::properties::{Property, Violation};
+use crate::random::Random;
+use crate::reach::{Reach, Reached};
+use crate::trace::Trace;
+use crate::world::Ended;
+use mainstay_region::effect::{Effect, Event};
+use mainstay_region::limits::{Acknowledgement, Config, Limits, Times};
+use mainstay_region::message::{Body, Message, Party};
+use mainstay_region::region::{Phase, Region};
+use mainstay_types::machine::Machine;
+use mainstay_types::rules::Rules;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, View, ViewId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+/// Between two ticks of a machine.
+const TICK: u64 = 20 * MILLISECOND;
+/// Faults come for so long.
+const FAULTS_UNTIL: u64 = 3_000 * MILLISECOND;
+/// After the faults, everything must have come to an end.
+const END: u64 = FAULTS_UNTIL + 20_000 * MILLISECOND;
+/// Length of a lease.
+const LEASE: u64 = 150 * MILLISECOND;
+
+/// What is to happen.
+#[derive(Debug)]
+enum Next {
+    Deliver {
+        from: Party,
+        to: Party,
+        message: Box<Message>,
+        connection: u64,
+    },
+    Tick(usize),
+    ClientTick(usize),
+    Sync(usize),
+    Source,
+    Restart(usize),
+    /// What the source says to a server, in this life of it.
+    Say(usize, u64, Box<Event>),
+    /// What a client finds out.
+    View(usize, Box<View>),
+    Fault,
+}
+
+/// The world.
+pub(crate) struct RegionWorld {
+    pub(crate) random: Random,
+    pub(crate) now: u64,
+    pub(crate) config: Config,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) clients: Vec<SimClient>,
+    pub(crate) source: Source,
+    pub(crate) oracle: Oracle,
+    queue: BTreeMap<(u64, u64), Next>,
+    queued: u64,
+    /// Of each pair: when the last message arrives, and which connection it is.
+    links: BTreeMap<(Party, Party), (u64, u64)>,
+    steps: u64,
+    crashes: u64,
+    reached: Reached,
+    trace: Trace,
+    next_store: u8,
+    /// The next crash comes within the effects of a step.
+    crash_soon: Option<usize>,
+}
+
+impl RegionWorld {
+    pub(crate) fn new(seed: u64, rules: Rules, trace: Trace) -> Self {
+        let mut random = Random::new(seed);
+        let acknowledgement = if random.coin() { Acknowledgement::All } else { Acknowledgement::Majority };
+        let small = random.chance(250);
+        let limits = Limits {
+            key_bytes_max: 16,
+            value_bytes_max: 64,
+            log_entries_max: if small { 8 } else { 64 },
+            hold_back_entries_max: if small { 2 } else { 32 },
+            held_payloads_max: if small { 4 } else { 64 },
+            held_payloads_per_client_max: if small { 2 } else { 16 },
+            early_versions_max: if small { 1 } else { 16 },
+            grants_max: if small { 2 } else { 16 },
+            waiting_max: if small { 4 } else { 64 },
+            duplicate_threads_max: if random.chance(300) { 3 } else { 16 },
+            duplicate_results_max: if random.chance(300) { 4 } else { 32 },
+            history_entries_max: 512,
+            image_chunk_bytes_max: 8,
+            repair_entries_max: 8,
+            ..Limits::default()
+        };
+        let times = Times {
+            repair_after: Duration::from_millis(60),
+            grant_max: Duration::from_millis(120),
+            held_max: Duration::from_millis(400),
+            image_patience: Duration::from_millis(300),
+        };
+        let shards = u16::try_from(random.between(1, 3)).expect("it is small");
+        let config = Config { shards, acknowledgement, unversioned: false, limits, times, rules };
+        let members = random.between(1, 5);
+        let spare = random.between(0, 1);
+        let number = |at: u64| u8::try_from(at).expect("servers are few");
+        let hosts: Vec<Host> = (1..=members + spare).map(|at| Host::new(number(at), config)).collect();
+        let first = hosts.iter().take(usize::try_from(members).expect("few"));
+        let first = View {
+            id: ViewId(1),
+            arbitrated: false,
+            members: first.map(|host| host.member(ViewId(1))).collect(),
+        };
+        let clients = (0..random.between(2, 4)).map(|at| SimClient::new(at, &config, &mut random)).collect();
+        let mut world = Self {
+            now: MILLISECOND,
+            next_store: number(members + spare + 1),
+            source: Source::new(first),
+            oracle: Oracle::new(config),
+            queue: BTreeMap::new(),
+            queued: 0,
+            links: BTreeMap::new(),
+            steps: 0,
+            crashes: 0,
+            reached: Reached::default(),
+            trace,
+            crash_soon: None,
+            random,
+            config,
+            hosts,
+            clients,
+        };
+        world.found();
+        world
+    }
+
+    /// The first view begins.
+    fn found(&mut self) {
+        let mut out = Vec::new();
+        Region::new(self.config).step(Time(1), Event::Settle { reports: Vec::new() }, &mut out);
+        if let Some(Effect::Cut(cut)) = out.pop() {
+            self.source.cut = cut;
+        }
+        self.source.doing = Doing::Preparing { ready: std::collections::BTreeSet::new(), since: self.now };
+        for at in 0..self.hosts.len() {
+            let after = self.random.below(TICK);
+            self.push(after, Next::Tick(at));
+        }
+        for at in 0..self.clients.len() {
+            let after = self.random.below(TICK);
+            self.push(after, Next::ClientTick(at));
+        }
+        self.push(MILLISECOND, Next::Source);
+        let after = self.random.between(50, 300) * MILLISECOND;
+        self.push(after, Next::Fault);
+    }
+
+    pub(crate) fn run(mut self) -> Ended {
+        let violation = self.go().err();
+        let (steps, crashes) = (self.steps, self.crashes);
+        let violation = violation.map(|violation| (steps, violation));
+        self.reached.merge(&self.oracle.reached);
+        Ended { steps, crashes, reached: self.reached, violation, trace: self.trace }
+    }
+
+    fn go(&mut self) -> Result<(), Violation> {
+        while let Some(((time, _), next)) = self.queue.pop_first() {
+            self.now = time;
+            if self.now > END {
+                return Err(Violation::new(Property::Progress, self.stuck()));
+            }
+            self.happen(next)?;
+            if self.healed() && self.at_rest() {
+                return self.oracle.end(&self.hosts, &mut self.trace, self.now);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn healed(&self) -> bool {
+        self.now > FAULTS_UNTIL
+    }
+
+    pub(crate) fn hit(&mut self, reach: Reach) {
+        self.reached.hit(reach);
+    }
+
+    fn at_rest(&self) -> bool {
+        let serving = |host: &&Host| {
+            host.region.as_ref().is_some_and(|region| {
+                region.phase() == Phase::Serving && region.standing() == self.source.id()
+            })
+        };
+        let members = self.source.view.members.len();
+        let all_in = members == self.hosts.len() && self.hosts.iter().filter(serving).count() == members;
+        all_in && self.clients.iter().all(SimClient::at_rest) && self.copies_level()
+    }
+
+    fn copies_level(&self) -> bool {
+        (0..self.config.shards).all(|shard| {
+            let pending = |region: &Region| {
+                region.log(shard).last().is_some_and(|(end, _)| end > region.state(shard).at.counter)
+            };
+            if self.hosts.iter().filter_map(|host| host.region.as_ref()).any(pending) {
+                return false;
+            }
+            let mut at = self.hosts.iter().filter_map(|host| Some(host.region.as_ref()?.state(shard).at));
+            let first = at.next();
+            at.all(|other| Some(other) == first)
+        })
+    }
+
+    fn stuck(&self) -> String {
+        let hosts = self.hosts.iter().map(|host| {
+            let region = host.region.as_ref();
+            let at = region.map(|region| (region.phase(), region.standing(), region.state(0).at));
+            format!("{}: {at:?}", host.number)
+        });
+        let hosts: Vec<String> = hosts.collect();
+        let clients: Vec<String> = self.clients.iter().map(SimClient::stuck).collect();
+        format!(
+            "not at rest in {}: {} ({:?}); clients {}",
+            self.source.view,
+            hosts.join(", "),
+            self.source.doing,
+            clients.join(", ")
+        )
+    }
+
+    fn push(&mut self, after: u64, next: Next) {
+        self.queued += 1;
+        self.queue.insert((self.now + after.max(1), self.queued), next);
+    }
+
+    fn happen(&mut self, next: Next) -> Result<(), Violation> {
+        match next {
+            Next::Deliver { from, to, message, connection } => self.deliver(from, to, *message, connection),
+            Next::Tick(at) => self.tick(at),
+            Next::ClientTick(at) => {
+                self.push(TICK, Next::ClientTick(at));
+                self.client_tick(at)
+            }
+            Next::Sync(at) => self.sync(at),
+            Next::Source => {
+                let after = self.random.between(5, 25) * MILLISECOND;
+                self.push(after, Next::Source);
+                self.act_as_source();
+                Ok(())
+            }
+            Next::Restart(at) => self.restart(at),
+            Next::Say(at, life, event) => {
+                if self.hosts[at].life == life && self.hosts[at].up() {
+                    return self.step(at, *event);
+                }
+                Ok(())
+            }
+            Next::View(at, view) => self.client_learns(at, &view),
+            Next::Fault => {
+                self.fault();
+                Ok(())
+            }
+        }
+    }
+
+    fn tick(&mut self, at: usize) -> Result<(), Violation> {
+        self.push(TICK, Next::Tick(at));
+        if !self.hosts[at].up() || self.hosts[at].paused_until > self.now {
+            return Ok(());
+        }
+        self.step(at, Event::Tick)?;
+        if let Some(region) = &self.hosts[at].region {
+            for shard in 0..self.config.shards {
+                if region.phase() != Phase::Serving {
+                    continue;
+                }
+                crate::properties::region_bounded::check(&region.sizes(shard))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, at: usize) -> Result<(), Violation> {
+        let some = self.random.index(4) + 1;
+        if !self.hosts[at].up() {
+            return Ok(());
+        }
+        let (safe, released) = self.hosts[at].sync(some);
+        for waiting in released {
+            self.release(at, waiting);
+        }
+        self.step(at, Event::Appended(safe))?;
+        if self.hosts[at].unsynced() > 0 {
+            let after = self.random.between(100, 5_000) * 1000;
+            self.push(after, Next::Sync(at));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, at: usize, waiting: Waiting) {
+        match waiting {
+            Waiting::Send(to, message) => {
+                let host = &self.hosts[at];
+                let asks = matches!(message.body, Body::ImageRequest { .. } | Body::ImageNext { .. });
+                let id = host.learn_id.filter(|_| asks).unwrap_or(host.id);
+                self.send(Party::Member(id), to, message);
+            }
+            Waiting::Ready(view) => self.ready(at, view),
+        }
+    }
+
+    /// Sends: in order for each pair, late, and lost with its connection.
+    pub(crate) fn send(&mut self, from: Party, to: Party, message: Message) {
+        let bytes = message.encode();
+        let message = Message::decode(&bytes, &self.config.limits).expect("what was encoded is read");
+        if self.healed() || !self.random.chance(3) {
+            let slow = !self.healed() && self.random.chance(20);
+            let delay = if slow {
+                self.random.between(10, 150) * MILLISECOND
+            } else {
+                self.random.between(50, 2_000) * 1000
+            };
+            let link = self.links.entry((from, to)).or_default();
+            link.0 = (self.now + delay).max(link.0 + 1);
+            let (at, connection) = *link;
+            let message = Box::new(message);
+            let after = at - self.now;
+            self.push(after, Next::Deliver { from, to, message, connection });
+        } else {
+            // The connection breaks, with what is under way.
+            self.links.entry((from, to)).or_default().1 += 1;
+            self.hit(Reach::ConnectionBroken);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        from: Party,
+        to: Party,
+        message: Message,
+        connection: u64,
+    ) -> Result<(), Violation> {
+        if self.links.get(&(from, to)).is_some_and(|link| link.1 != connection) {
+            self.hit(Reach::FramesLost);
+            return Ok(());
+        }
+        match (from, to) {
+            (_, Party::Member(member)) => {
+                let Some(at) = self
+                    .hosts
+                    .iter()
+                    .position(|host| host.up() && (host.id == member || host.learn_id == Some(member)))
+                else {
+                    return Ok(());
+                };
+                if self.hosts[at].paused_until > self.now {
+                    let after = self.hosts[at].paused_until - self.now;
+                    let message = Box::new(message);
+                    self.push(after, Next::Deliver { from, to, message, connection });
+                    return Ok(());
+                }
+                self.step(at, Event::Received { from, message })
+            }
+            (Party::Member(member), Party::Client(client)) => {
+                let Some(at) = self.clients.iter().position(|other| other.has(client)) else { return Ok(()) };
+                self.trace_line(format_args!("{client} hears of {member}: {:?}", message));
+                self.client_hears(at, client, member, message)
+            }
+            (Party::Client(_), Party::Client(_)) => Ok(()),
+        }
+    }
+
+    pub(crate) fn trace_line(&mut self, line: std::fmt::Arguments<'_>) {
+        self.trace.line(self.now, line);
+    }
+
+    /// One step of a copy, and what it leads to; a crash may come between any two effects.
+    fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+        let now = Time(self.now);
+        let host = &mut self.hosts[at];
+        let (id, number) = (host.id, host.number);
+        let Some(region) = &mut host.region else { return Ok(()) };
+        let mut out = Vec::new();
+        if !matches!(event, Event::Tick | Event::Appended(_)) {
+            self.trace.line(self.now, format_args!("n{number} {id} takes {event:?}"));
+        }
+        let said_in = match &event {
+            Event::Received { from: Party::Member(_), message } => {
+                Some((message.view, is_image(&message.body)))
+            }
+            Event::Received { message, .. } => Some((message.view, false)),
+            _ => None,
+        };
+        self.steps += 1;
+        let ticked = matches!(event, Event::Tick);
+        region.step(now, event, &mut out);
+        self.oracle.stepped(host, said_in, ticked, &out)?;
+        let crash_at = match self.crash_soon {
+            Some(chosen) if chosen == at => Some(self.random.index(out.len() + 1)),
+            _ => None,
+        };
+        for (place, effect) in out.into_iter().enumerate() {
+            if crash_at == Some(place) {
+                break;
+            }
+            self.perform(at, effect);
+        }
+        if crash_at.is_some() {
+            self.crash_soon = None;
+            self.crash(at);
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, at: usize, effect: Effect) {
+        let number = self.hosts[at].number;
+        match effect {
+            Effect::Append { .. } => {
+                self.hosts[at].append(effect);
+                if self.hosts[at].unsynced() == 1 {
+                    let after = self.random.between(50, 3_000) * 1000;
+                    self.push(after, Next::Sync(at));
+                }
+            }
+            Effect::Send { to, message, after } => {
+                self.count(&message.body);
+                if let Some(waiting) = self.hosts[at].hold(after, Waiting::Send(to, message)) {
+                    self.release(at, waiting);
+                }
+            }
+            Effect::Ready { view, after } => {
+                if let Some(waiting) = self.hosts[at].hold(after, Waiting::Ready(view)) {
+                    self.release(at, waiting);
+                }
+            }
+            Effect::Report(report) => {
+                let view = self.hosts[at].region.as_ref().map(Region::standing);
+                self.hosts[at].reported = view;
+                self.reported(at, report);
+            }
+            Effect::Cut(cut) => self.settled(at, cut),
+            Effect::Unsettled { member } => panic!("the report of {member} cannot be read"),
+            Effect::Learned => {
+                self.trace.line(self.now, format_args!("n{number} has learned"));
+                self.hosts[at].learned = true;
+            }
+        }
+    }
+
+    fn count(&mut self, body: &Body) {
+        let reach = match body {
+            Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
+            Body::Refused { refusal: mainstay_region::message::Refusal::Busy(_), .. } => Reach::BusyRegion,
+            Body::Has { .. } => Reach::PayloadFoundForGrant,
+            Body::Forwarded { retry: true, .. } => Reach::RetriedElsewhere,
+            Body::Answer { found: Err(mainstay_region::message::Refusal::NoLease), .. } => {
+                Reach::ReadRefusedWithoutLease
+            }
+            _ => return,
+        };
+        self.hit(reach);
+    }
+
+    pub(crate) fn crash(&mut self, at: usize) {
+        let number = self.hosts[at].number;
+        self.trace.line(self.now, format_args!("n{number} crashes"));
+        self.crashes += 1;
+        self.hit(Reach::Kill);
+        let down = self.hosts.iter().filter(|host| !host.up()).count() + 1;
+        if down == 2 {
+            self.hit(Reach::TwoDown);
+        }
+        if down == self.hosts.len() {
+            self.hit(Reach::AllDown);
+        }
+        let id = self.hosts[at].id;
+        self.filled(at);
+        self.hosts[at].crash(&mut self.random);
+        for ((from, to), link) in &mut self.links {
+            if *from == Party::Member(id) || *to == Party::Member(id) {
+                link.1 += 1;
+            }
+        }
+        let after = self.random.between(10, 600) * MILLISECOND;
+        self.push(after, Next::Restart(at));
+    }
+
+    fn restart(&mut self, at: usize) -> Result<(), Violation> {
+        if self.hosts[at].up() {
+            return Ok(());
+        }
+        // A store may be lost only while enough others have what it had.
+        let store = self.hosts[at].store;
+        let others =
+            self.source.prepared.iter().filter(|other| **other != store && self.source.has_store(**other));
+        let left: Vec<u8> = others.copied().collect();
+        let may = !self.healed() && self.source.majority(left.iter());
+        let lost = may && self.random.chance(150);
+        if lost {
+            self.source.prepared.remove(&store);
+            self.hit(Reach::StoreLost);
+        } else if self.hosts[at].has_records() {
+            self.hit(Reach::StoreFoundAgain);
+        }
+        let next_store = self.next_store;
+        if lost {
+            self.next_store += 1;
+        }
+        let number = self.hosts[at].number;
+        self.trace.line(
+            self.now,
+            format_args!("n{number} starts, its store {}", if lost { "lost" } else { "found again" }),
+        );
+        let config = self.config;
+        let started = self.hosts[at].start(config, lost, next_store);
+        started.map_err(|error| Violation::new(Property::Recovers, format!("n{number}: {error}")))?;
+        let born = ViewId(self.source.id().0 + 1);
+        self.hosts[at].id = MemberId { born, ..self.hosts[at].id };
+        Ok(())
+    }
+
+    fn fault(&mut self) {
+        if self.healed() {
+            return;
+        }
+        let after = self.random.between(50, 450) * MILLISECOND;
+        self.push(after, Next::Fault);
+        let at = self.random.index(self.hosts.len());
+        match self.random.below(10) {
+            0..=5 if self.hosts[at].up() => self.crash_soon = Some(at),
+            6 => {
+                let up: Vec<usize> = (0..self.hosts.len()).filter(|&at| self.hosts[at].up()).collect();
+                if self.random.chance(300) {
+                    up.into_iter().for_each(|at| self.crash(at));
+                }
+            }
+            7..=8 => {
+                let pause = self.random.between(20, 900) * MILLISECOND;
+                self.hosts[at].paused_until = self.now + pause;
+                self.hit(Reach::MemberPaused);
+            }
+            _ => {}
+        }
+    }
+
+    /// Says something to a server, a little later.
+    pub(crate) fn say(&mut self, at: usize, event: Event) {
+        let slow = !self.healed() && self.random.chance(50);
+        let after = self.random.between(50, if slow { 100_000 } else { 2_000 }) * 1000;
+        let paused = self.hosts[at].paused_until.saturating_sub(self.now);
+        let host = &mut self.hosts[at];
+        host.hears_until = (self.now + after.max(paused)).max(host.hears_until + 1);
+        let (life, after) = (host.life, host.hears_until - self.now);
+        self.push(after, Next::Say(at, life, Box::new(event)));
+    }
+
+    /// Says a view to a client.
+    pub(crate) fn tell_view(&mut self, at: usize, view: View) {
+        let after = self.random.between(50, 3_000) * 1000;
+        self.push(after, Next::View(at, Box::new(view)));
+    }
+
+    pub(crate) fn lease(&mut self, at: usize) {
+        let until = self.now + LEASE;
+        let store = self.hosts[at].store;
+        self.source.leases.insert(store, until);
+        self.say(at, Event::Lease { until: Time(until) });
+    }
+}
+
+fn is_image(body: &Body) -> bool {
+    matches!(body, Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. })
+}
