@@ -1024,9 +1024,11 @@ static void keep_early(struct early_row *row, int64_t result, const void *bytes,
         return;
     struct early_read *read = &row->read[row->reads++];
     read->result = result;
-    row->length = bytes ? length : 0;
-    if (bytes)
-        memcpy(read->bytes, bytes, length);
+    if (!bytes)
+        return;
+    // Of the row: a read that leaves the bytes out, as time(NULL) does, takes them from no other.
+    row->length = length;
+    memcpy(read->bytes, bytes, length);
 }
 
 // Whether that was read at the recording, too; it is served then.
