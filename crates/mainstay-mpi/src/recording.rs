@@ -199,6 +199,10 @@ impl Recording {
     pub unsafe fn write(&mut self, call: &mut Call) {
         if call.miss {
             self.count(Kind::Misses, call.function, call.thread, call.fields());
+            // Polls that differ are records of their own, and may fill all pages that are kept.
+            if self.lacks_moment() {
+                self.write_moment();
+            }
             return;
         }
         if let Some(times) = &mut self.times {
