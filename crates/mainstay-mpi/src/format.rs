@@ -218,6 +218,12 @@ impl FileHeader {
         FILE_HEADER_BYTES as u64 + page * u64::from(self.page_bytes)
     }
 
+    /// The page in whose place a byte of the file is; the first for what is ahead of all.
+    #[must_use]
+    pub fn page_at(&self, offset: u64) -> u64 {
+        offset.saturating_sub(FILE_HEADER_BYTES as u64) / u64::from(self.page_bytes)
+    }
+
     /// Where a page stands in the ring, in bytes.
     #[must_use]
     pub fn ring_offset(&self, page: u64) -> usize {

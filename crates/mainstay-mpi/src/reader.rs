@@ -7,6 +7,7 @@ use crate::format::{
 };
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -175,7 +176,7 @@ impl Reader {
         loop {
             let page = read_up_to(log, page_bytes, header.log_offset(number));
             if page.len() == page_bytes && page.iter().all(|byte| *byte == 0) {
-                number += 1;
+                number = (number + 1).max(header.page_at(next_data(log, header.log_offset(number + 1))));
                 continue;
             }
             let seed = header.seed(number);
@@ -338,6 +339,14 @@ fn whole_bytes(page: &[u8], seed: u32, number: u64) -> usize {
         }
     }
     at
+}
+
+/// Where the file has data again, from `from` on; `from` where the file system does not know. A hole may be terabytes long.
+fn next_data(file: &File, from: u64) -> u64 {
+    let Ok(offset) = libc::off_t::try_from(from) else { return from };
+    // SAFETY: the descriptor is open for as long as `file` lives; all reads give their own offsets.
+    let data = unsafe { libc::lseek(file.as_raw_fd(), offset, libc::SEEK_DATA) };
+    u64::try_from(data).unwrap_or(from)
 }
 
 fn read_up_to(file: &File, length: usize, at: u64) -> Vec<u8> {
