@@ -191,7 +191,7 @@ fn run_record(options: Record) -> anyhow::Result<Verdict> {
         options.keep_last.filter(|bytes| *bytes < least || options.page_bytes < FIRST_PAGE_BYTES_MIN)
     {
         let explanation = format!(
-            "--keep-last {bytes}: two pages are the least, {least} bytes here, and a page has {FIRST_PAGE_BYTES_MIN} or more: the first one is to hold              how the program was started"
+            "--keep-last {bytes}: two pages are the least, {least} bytes here, and a page has {FIRST_PAGE_BYTES_MIN} or more: the first one is to hold how the program was started"
         );
         return Err(UsageError { explanation }.into());
     }
