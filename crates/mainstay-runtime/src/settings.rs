@@ -52,7 +52,7 @@ pub struct Ingress {
     /// them, its other connections wait.
     pub threads: usize,
     /// Whether cores may halt while a quick client that is alone waits for the disk. If not, threads of idle priority keep up to 4 cores awake for
-    /// it, 300 us at most after each of its requests: its median latency falls by up to a third, and what the cores would have saved by halting is lost.
+    /// it, at most 300 us after each of its requests and 150 us after each answer: its median latency falls by up to a third, and what the cores would have saved by halting is lost.
     pub cores_may_halt: bool,
 }
 

@@ -3,8 +3,8 @@
 //! A core with nothing to do halts, and on a virtual machine it takes a quarter of a sync to wake it again. While the
 //! thread that serves waits for the disk, every core halts; then the disk's interrupt wakes one, that one wakes the
 //! core of the thread, and the answer the core of the client. Here one thread a core, of a priority below all others
-//! (`SCHED_IDLE`), turns meanwhile: it takes no time from anything else that wants to run. Seastar polls on all cores
-//! for the same reason (`--idle-poll-time-us`).
+//! (`SCHED_IDLE`), turns meanwhile: whatever else of its control group wants to run takes the core. Seastar polls on all
+//! cores for the same reason (`--idle-poll-time-us`).
 //!
 //! Price: the idle time of the cores, while such a client is served. So it is bounded by [`CORES_MAX`] and by the time
 //! that is given with every call, and left out where processor time is rationed.
@@ -38,14 +38,15 @@ struct Turning {
 }
 
 impl Wakeful {
-    /// One thread for each core that this process may use, or none where there are too many or time on them is limited.
+    /// One thread for each core that this process may use, or none where there are too many, or one, or time on them is limited.
     pub(crate) fn start() -> Self {
         let Ok(allowed) = sched_getaffinity(None) else { return Self::default() };
         let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
         // Less than the cores: a quota of a control group, which turning would use up.
         let rationed =
             std::thread::available_parallelism().is_ok_and(|available| available.get() < cores.len());
-        if cores.len() > CORES_MAX || rationed {
+        // With one core the parallelism is 1 whatever the quota, and nobody can be woken on another one.
+        if cores.len() > CORES_MAX || cores.len() == 1 || rationed {
             return Self::default();
         }
         let turning = Arc::new(Turning {
@@ -135,7 +136,7 @@ mod tests {
     fn threads_sleep_turn_sleep_again_and_end() {
         let wakeful = Wakeful::start();
         let Some((turning, threads)) = &wakeful.turning else {
-            println!("skipped: this machine has more than {CORES_MAX} cores, or a quota on them");
+            println!("skipped: this machine has one core or more than {CORES_MAX}, or a quota on them");
             return;
         };
         let (turning, count) = (Arc::clone(turning), threads.len());
