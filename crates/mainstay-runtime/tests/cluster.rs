@@ -59,10 +59,16 @@ impl Handler for Ring {
     }
 }
 
+/// A loopback address that connections do not come from: none of them takes a port of it between choice and use.
+fn own_loopback() -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 77, high, low.max(1))
+}
+
 /// Addresses that were free a moment ago.
 fn free_addresses() -> Vec<SocketAddr> {
     let listeners: Vec<_> =
-        (0..3).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has ports")).collect();
+        (0..3).map(|_| TcpListener::bind((own_loopback(), 0)).expect("loopback has ports")).collect();
     listeners.iter().map(|listener| listener.local_addr().expect("it is bound")).collect()
 }
 

@@ -9,7 +9,7 @@ use mainstay_client::{Client, Options};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use support::{metric, until};
+use support::{metric, own_loopback, until};
 
 /// Tells a receiver what it is given.
 #[derive(Default, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl Instance for Hearer {
 
 /// Addresses that were free a moment ago.
 fn free_addresses() -> [SocketAddr; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let listeners = [(); 2].map(|()| TcpListener::bind((own_loopback(), 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
 }
 

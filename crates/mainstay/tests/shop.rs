@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Response, get, try_post, until};
+use support::{PATIENCE, Response, get, own_loopback, try_post, until};
 
 /// The flags of a child, one in each line.
 const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
@@ -52,7 +52,7 @@ struct Served {
 
 impl Shop {
     fn new(policy: &'static str) -> Self {
-        let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let listeners = [(); 2].map(|()| TcpListener::bind((own_loopback(), 0)).unwrap());
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         let list = format!("1={},2={}", addresses[0], addresses[1]);
         Self { folder: tempfile::tempdir().unwrap(), policy, list, tls: false, http: Mutex::default() }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Response, get, until};
+use support::{PATIENCE, Response, get, own_loopback, until};
 
 /// The flags of a child, one in each line.
 const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
@@ -169,7 +169,7 @@ impl Drop for Served {
 #[test]
 fn a_stopped_peer_pins_a_file_and_not_memory_and_gets_everything_when_it_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let listeners = [(); 2].map(|()| TcpListener::bind((own_loopback(), 0)).unwrap());
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
     let list = format!("1={},2={}", addresses[0], addresses[1]);
     drop(listeners);

@@ -22,6 +22,12 @@ const CHECKPOINT_BYTES: &str = "MAINSTAY_TEST_CHECKPOINT_BYTES";
 /// How long anything may take before the test fails instead of hanging.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A loopback address that connections do not come from: none of them takes a port of it between choice and use.
+pub fn own_loopback() -> Ipv4Addr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 77, high, low.max(1))
+}
+
 /// A state in which the order of requests matters.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bank {
