@@ -30,7 +30,7 @@ pub(crate) enum Life {
         seal: Option<Lsn>,
     },
     Stopped,
-    /// The handler panicked: state and tables are worthless, every further event is ignored.
+    /// This process gives itself up, after a panic of the handler or to go back behind what another node lost: every further event is ignored.
     Abandoned,
 }
 
