@@ -60,7 +60,7 @@ pub trait Handler {
 /// A handler of any type: what is built around it is compiled once, and not for every service.
 pub type AnyHandler = Box<dyn Handler + Send>;
 
-impl Handler for AnyHandler {
+impl<H: Handler + ?Sized> Handler for Box<H> {
     fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
         (**self).handle(body, context)
     }

@@ -5,11 +5,10 @@ use crate::cluster::world::ClusterWorld;
 use crate::properties::Violation;
 use crate::random::Random;
 use mainstay_process::event::Identity;
-use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
-use mainstay_types::id::{NodeId, OutputId};
+use mainstay_process::handler::Handler;
+use mainstay_types::id::NodeId;
 use mainstay_types::time::Time;
 use std::any::Any;
-use std::io;
 
 /// A service to be simulated on several nodes.
 pub(crate) trait Subject {
@@ -48,40 +47,6 @@ pub(crate) trait Hosted: Handler + Any {
 
     /// When the next timer is due; `None`: there is none that is worth waiting for once all is at rest.
     fn next_timer(&self) -> Option<Time>;
-}
-
-impl Handler for Box<dyn Hosted> {
-    fn handle(&mut self, body: &[u8], context: &mut Context<'_>) -> Option<Answer> {
-        (**self).handle(body, context)
-    }
-
-    fn message(&mut self, from: NodeId, body: &[u8], context: &mut Context<'_>) {
-        (**self).message(from, body, context);
-    }
-
-    fn query(&self, body: &[u8]) -> Answer {
-        (**self).query(body)
-    }
-
-    fn timer(&mut self, token: u64, context: &mut Context<'_>) {
-        (**self).timer(token, context);
-    }
-
-    fn output_settled(&mut self, output: OutputId, outcome: &Outcome, context: &mut Context<'_>) {
-        (**self).output_settled(output, outcome, context);
-    }
-
-    fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
-        (**self).save(into)
-    }
-
-    fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
-        (**self).restore(bytes)
-    }
-
-    fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
-        (**self).migrate(version, bytes)
-    }
 }
 
 /// A node's handler as the one that it is known to be.
