@@ -174,6 +174,11 @@ impl Client {
         Ok(id)
     }
 
+    /// Begins an operation whose identity was chosen elsewhere: by somebody who repeats it there, and never gives it to another operation.
+    pub fn call_as(&mut self, now: Time, id: OperationId, operation: Operation, out: &mut Vec<ClientEffect>) {
+        self.begin(now, id, operation, false, out);
+    }
+
     /// Asks for an operation again that this client, or an earlier life of it, began.
     pub fn call_again(
         &mut self,

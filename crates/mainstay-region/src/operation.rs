@@ -4,9 +4,6 @@ use crate::limits::Limits;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a counter that [`Operation::Increment`] keeps: an `i64`, little-endian.
-const COUNTER_BYTES: usize = 8;
-
 /// A change of one key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Operation {
@@ -31,7 +28,7 @@ pub enum Operation {
         /// The new value; `None` removes the key.
         value: Option<Vec<u8>>,
     },
-    /// Adds to a counter: eight bytes, little-endian, signed; 0 if the key is not there.
+    /// Adds to a counter: an `i64` in decimal, as text, so that a counter can be set and read like any value; 0 if the key is not there.
     Increment {
         /// The key.
         key: Vec<u8>,
@@ -131,15 +128,25 @@ impl Operation {
             Self::Increment { by, .. } => {
                 let counter = match before {
                     None => Some(0),
-                    Some(bytes) => <[u8; COUNTER_BYTES]>::try_from(bytes).ok().map(i64::from_le_bytes),
+                    Some(bytes) => counter_of(bytes),
                 };
                 match counter.and_then(|counter| counter.checked_add(*by)) {
-                    Some(sum) => (Outcome::Counted(sum), Some(Some(sum.to_le_bytes().to_vec()))),
+                    Some(sum) => (Outcome::Counted(sum), Some(Some(sum.to_string().into_bytes()))),
                     None => (Outcome::NoCounter, None),
                 }
             }
         }
     }
+}
+
+/// The counter that a value is: in the one way in which it would be written, without `+`, leading zeros or `-0`.
+fn counter_of(value: &[u8]) -> Option<i64> {
+    let text = str::from_utf8(value).ok()?;
+    let counter = text.parse::<i64>().ok()?;
+    let sign = text.starts_with('-');
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let written_so = !digits.starts_with('+') && (!digits.starts_with('0') || (text == "0" && !sign));
+    written_so.then_some(counter)
 }
 
 /// The shard that a key belongs to.
@@ -157,9 +164,13 @@ mod tests {
         let key = || b"k".to_vec();
         let increment = Operation::Increment { key: key(), by: 3 };
         assert_eq!(increment.evaluate(None).0, Outcome::Counted(3));
-        assert_eq!(increment.evaluate(Some(&4_i64.to_le_bytes())).0, Outcome::Counted(7));
-        assert_eq!(increment.evaluate(Some(&i64::MAX.to_le_bytes())), (Outcome::NoCounter, None));
-        assert_eq!(increment.evaluate(Some(b"text")), (Outcome::NoCounter, None));
+        assert_eq!(increment.evaluate(Some(b"4")).0, Outcome::Counted(7));
+        assert_eq!(increment.evaluate(Some(b"-9")), (Outcome::Counted(-6), Some(Some(b"-6".to_vec()))));
+        assert_eq!(increment.evaluate(Some(b"0")).0, Outcome::Counted(3));
+        for no_counter in ["9223372036854775807", "9223372036854775808", "text", "", "+4", "04", "-0", "4 "] {
+            let evaluated = increment.evaluate(Some(no_counter.as_bytes()));
+            assert_eq!(evaluated, (Outcome::NoCounter, None), "{no_counter}");
+        }
         let swap = Operation::CompareAndSet {
             key: key(),
             expected: Some(b"a".to_vec()),

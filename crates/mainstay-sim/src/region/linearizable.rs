@@ -104,10 +104,10 @@ fn apply(seen: &Seen, value: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
         Done::Add(by) => {
             let number = match value {
                 None => Some(0),
-                Some(bytes) => <[u8; 8]>::try_from(bytes.as_slice()).ok().map(i64::from_le_bytes),
+                Some(bytes) => String::from_utf8_lossy(bytes).parse::<i64>().ok(),
             };
             match number.and_then(|number| number.checked_add(*by)) {
-                Some(sum) => (Saw::Counted(sum), Some(sum.to_le_bytes().to_vec())),
+                Some(sum) => (Saw::Counted(sum), Some(sum.to_string().into_bytes())),
                 None => (Saw::NoCounter, value.cloned()),
             }
         }
