@@ -20,6 +20,7 @@ const GATE: &str = "mainstay-gate";
 const GROUP: &str = "mainstay-group";
 const RECOVERY: &str = "mainstay-recovery";
 const REGION: &str = "mainstay-region";
+const REPLICA: &str = "mainstay-replica";
 const PROCESS: &str = "mainstay-process";
 const DISK: &str = "mainstay-disk";
 const RUNTIME: &str = "mainstay-runtime";
@@ -41,11 +42,12 @@ pub const LAYERS: &[Layer] = &[
     silent(GROUP, &[TYPES]),
     silent(RECOVERY, &[TYPES]),
     silent(REGION, &[TYPES]),
-    // composer: the only place that knows all rooms; silent as well
+    // composers: the only places that know several rooms; silent as well
     silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
+    silent(REPLICA, &[TYPES, GATE, GROUP, REGION]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
-    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, DISK]),
+    plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
     plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
@@ -121,7 +123,7 @@ mod tests {
                     .expect("a used crate is in the table");
                 assert!(below < place, "{} uses {used}, which is not below it", layer.name);
             }
-            if layer.silent && layer.name != PROCESS {
+            if layer.silent && layer.name != PROCESS && layer.name != REPLICA {
                 assert!(layer.uses.iter().all(|used| *used == TYPES), "{} is silent", layer.name);
             }
         }

@@ -40,12 +40,14 @@ pub struct Config {
 }
 
 /// A new group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begin {
     /// Its identity, drawn for it.
     pub cluster: ClusterId,
     /// Whether an outside arbiter decides on views: for groups of two.
     pub arbitrated: bool,
+    /// What its regions begin with; opaque here.
+    pub cut: Vec<u8>,
 }
 
 /// A process that cannot start so. Nothing was changed.
@@ -161,7 +163,7 @@ impl Group {
             next_tick: now,
             config,
         };
-        if let Some(begin) = group.config.begin {
+        if let Some(begin) = group.config.begin.take() {
             group.begin(begin, now, out)?;
         }
         if let Some(installed) = group.record.installed.clone().filter(|_| !group.record.is_ready()) {
@@ -184,22 +186,28 @@ impl Group {
         self.record.cluster = Some(begin.cluster);
         self.record.ready = Some(Ready::in_view(&view));
         self.record.installed =
-            Some(Proposal { view: view.clone(), cut: Vec::new(), departures: Vec::new() });
+            Some(Proposal { view: view.clone(), cut: begin.cut.clone(), departures: Vec::new() });
         let ticket = self.persist(out);
         self.standing = Standing::Member { installed: Some(ticket) };
         self.suspicion.begin(&view, now);
-        self.emit(Effect::Installed { view, cut: Vec::new() }, out);
+        self.emit(Effect::Installed { view, cut: begin.cut }, out);
         Ok(())
     }
 
     /// Whether this process may serve its view at `now`, which must have been read after the request came in.
     #[must_use]
     pub fn serves(&self, now: Time) -> bool {
-        let Standing::Member { installed: Some(ticket) } = self.standing else { return false };
-        let Some(view) = self.record.view() else { return false };
-        let in_lease =
-            now < self.leases.until(view, self.me.store) || !self.config.rules.keep(Rule::ServeWithinLease);
-        self.wedged.is_none() && self.outbox.is_durable(ticket) && in_lease
+        now < self.serves_until()
+    }
+
+    /// Until when it may serve its view if nothing happens, by its own clock; [`Time::EPOCH`] if it may not at all.
+    #[must_use]
+    pub fn serves_until(&self) -> Time {
+        match self.record.view().filter(|_| self.admits()) {
+            None => Time::EPOCH,
+            Some(_) if !self.config.rules.keep(Rule::ServeWithinLease) => Time(u64::MAX),
+            Some(view) => self.leases.until(view, self.me.store),
+        }
     }
 
     /// Whether the regions of this process take in what others of the view send: they have all the data, and the view has not ended here.

@@ -58,7 +58,11 @@ impl Rig {
     fn of(weights: &[u32]) -> Self {
         let mut rig = Self::new();
         for (number, &weight) in (1..).zip(weights) {
-            let begin = (number == 1).then_some(Begin { cluster: ClusterId([9; 16]), arbitrated: false });
+            let begin = (number == 1).then_some(Begin {
+                cluster: ClusterId([9; 16]),
+                arbitrated: false,
+                cut: Vec::new(),
+            });
             rig.start(number, 1, weight, begin);
             rig.run(20);
             assert!(rig.serves(number), "{number} is let in");
@@ -274,7 +278,7 @@ fn a_cut_that_only_one_member_sees_changes_nothing() {
 #[test]
 fn two_groups_never_mix() {
     let mut rig = Rig::of(&[1, 1]);
-    rig.start(5, 1, 1, Some(Begin { cluster: ClusterId([8; 16]), arbitrated: false }));
+    rig.start(5, 1, 1, Some(Begin { cluster: ClusterId([8; 16]), arbitrated: false, cut: Vec::new() }));
     rig.run(10);
     assert!(rig.serves(5));
     rig.groups.remove(&5);
@@ -289,7 +293,7 @@ fn two_groups_never_mix() {
         me: joiner(5, 3),
         offer: Offer::server(),
         ask_at: Vec::new(),
-        begin: Some(Begin { cluster: ClusterId([7; 16]), arbitrated: false }),
+        begin: Some(Begin { cluster: ClusterId([7; 16]), arbitrated: false, cut: Vec::new() }),
         limits: Limits::default(),
         timing: Timing::default(),
         rules: Rules::KEPT,

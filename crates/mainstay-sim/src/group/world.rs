@@ -271,7 +271,8 @@ impl World {
         let fresh = process.record.is_none();
         let begin = cluster
             .filter(|_| fresh)
-            .map(|cluster| Begin { cluster, arbitrated: self.setup.arbitrated && cluster == self.cluster });
+            .map(|cluster| (cluster, self.setup.arbitrated && cluster == self.cluster))
+            .map(|(cluster, arbitrated)| Begin { cluster, arbitrated, cut: Vec::new() });
         let config = Config {
             me,
             offer: process.offer.clone(),

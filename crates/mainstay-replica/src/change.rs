@@ -1,0 +1,177 @@
+//! What the group asks of the regions when the view changes, and what they answer: several regions as one.
+//!
+//! An answer goes to the group when it is whole, and only the one to the last question counts.
+
+use crate::definition::{Definition, RegionId};
+use crate::effect::Effect;
+use crate::hosted::Hosted;
+use crate::message::outside;
+use crate::packed::{Cuts, RegionCut, RegionReport, Reports};
+use crate::replica::Replica;
+use mainstay_group::event::Event as GroupEvent;
+use mainstay_region::effect::{Effect as RegionEffect, Event as RegionEvent};
+use mainstay_region::limits::Config as RegionConfig;
+use mainstay_region::region::{Phase, Region};
+use mainstay_types::id::StoreId;
+use mainstay_types::machine::Machine;
+use mainstay_types::time::Time;
+use mainstay_types::view::{JoinerId, MemberId, View, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Reports are gathered.
+#[derive(Debug)]
+pub(crate) struct Reporting {
+    view: ViewId,
+    reports: BTreeMap<RegionId, RegionReport>,
+}
+
+/// Regions settle.
+#[derive(Debug)]
+pub(crate) struct Settling {
+    view: ViewId,
+    full: Vec<StoreId>,
+    cuts: BTreeMap<RegionId, Vec<u8>>,
+}
+
+/// Regions fetch.
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    view: ViewId,
+    ready: BTreeSet<RegionId>,
+}
+
+/// What a region that never was begins with.
+pub(crate) fn founding(config: RegionConfig) -> Vec<u8> {
+    let mut out = Vec::new();
+    Region::new(config).step(Time::EPOCH, RegionEvent::Settle { reports: Vec::new() }, &mut out);
+    let cut = out.into_iter().find_map(|effect| match effect {
+        RegionEffect::Cut(cut) => Some(cut),
+        _ => None,
+    });
+    cut.expect("no reports lead to an empty cut")
+}
+
+impl Replica {
+    /// A view ends: the regions stop and report.
+    pub(crate) fn wedge(&mut self, now: Time, view: ViewId) {
+        self.reporting = Some(Reporting { view, reports: BTreeMap::new() });
+        self.each_region(now, |_| RegionEvent::Wedge { view });
+        self.report();
+    }
+
+    /// A region has reported.
+    pub(crate) fn reported(&mut self, region: RegionId, bytes: Vec<u8>) {
+        let Some(reporting) = self.reporting.as_mut() else { return };
+        let machine = &self.regions[&region].machine;
+        let full = machine.phase() != Phase::Learning && machine.standing() == reporting.view;
+        reporting.reports.insert(region, RegionReport { region, full, bytes });
+        self.report();
+    }
+
+    fn report(&mut self) {
+        let whole = |reporting: &mut Reporting| reporting.reports.len() == self.regions.len();
+        let Some(Reporting { view, reports }) = self.reporting.take_if(whole) else { return };
+        let bytes = Reports { regions: reports.into_values().collect() }.encode();
+        self.tell(GroupEvent::Report { view, bytes });
+    }
+
+    /// Stores enough have reported: each region makes its cut.
+    pub(crate) fn settle(
+        &mut self,
+        now: Time,
+        view: ViewId,
+        reports: &[(JoinerId, Vec<u8>)],
+        out: &mut Vec<Effect>,
+    ) {
+        let mut full = Vec::new();
+        let mut of_regions: BTreeMap<RegionId, Vec<(MemberId, Vec<u8>)>> = BTreeMap::new();
+        for (joiner, bytes) in reports {
+            let Ok(Reports { regions }) = Reports::decode(bytes) else {
+                return out.push(Effect::Unreadable { from: Some(*joiner) });
+            };
+            if regions.iter().all(|report| report.full) {
+                full.push(joiner.store);
+            }
+            for report in regions {
+                of_regions.entry(report.region).or_default().push((outside(joiner), report.bytes));
+            }
+        }
+        self.settling = Some(Settling { view, full, cuts: BTreeMap::new() });
+        self.each_region(now, |region| RegionEvent::Settle {
+            reports: of_regions.remove(&region).unwrap_or_default(),
+        });
+        self.conclude();
+    }
+
+    /// A region has settled.
+    pub(crate) fn cut(&mut self, region: RegionId, bytes: Vec<u8>) {
+        if let Some(settling) = &mut self.settling {
+            settling.cuts.insert(region, bytes);
+        }
+        self.conclude();
+    }
+
+    /// A region could not read a report: nothing comes of this attempt.
+    pub(crate) fn unsettled(&mut self, out: &mut Vec<Effect>) {
+        self.settling = None;
+        out.push(Effect::Unreadable { from: None });
+    }
+
+    fn conclude(&mut self) {
+        let whole = |settling: &mut Settling| settling.cuts.len() == self.regions.len();
+        let Some(Settling { view, full, cuts }) = self.settling.take_if(whole) else { return };
+        let regions = cuts.into_iter().map(|(region, bytes)| {
+            let definition = self.regions[&region].definition.clone();
+            RegionCut { region, definition, bytes }
+        });
+        let bytes = Cuts { regions: regions.collect(), full }.encode();
+        self.tell(GroupEvent::Cut { view, bytes });
+    }
+
+    /// A view is decided: the regions get what they lack of it.
+    pub(crate) fn fetch(&mut self, now: Time, view: &View, cut: &[u8], out: &mut Vec<Effect>) {
+        let Ok(Cuts { regions, full }) = Cuts::decode(cut) else {
+            return out.push(Effect::Unreadable { from: None });
+        };
+        let my_store = self.config.me.store;
+        let me = view.member(&self.config.me).map_or_else(|| outside(&self.config.me), |member| member.id());
+        let others = || view.members.iter().filter(|member| member.joiner.store != my_store);
+        let mut sources: Vec<MemberId> =
+            others().filter(|member| full.contains(&member.joiner.store)).map(|member| member.id()).collect();
+        if sources.is_empty() {
+            // None of those who had all of it is in the view: whoever has it meanwhile.
+            sources = others().map(|member| member.id()).collect();
+        }
+        self.fetching = Some(Fetching { view: view.id, ready: BTreeSet::new() });
+        for RegionCut { region, definition, bytes: cut } in regions {
+            self.host(region, definition);
+            let (view, sources) = (view.clone(), sources.clone());
+            self.region_step(now, region, RegionEvent::Fetch { me, view, cut, sources });
+        }
+        self.fetched();
+    }
+
+    /// Takes up a region that another node told of.
+    fn host(&mut self, region: RegionId, definition: Definition) {
+        if !self.regions.contains_key(&region) {
+            let machine = Region::new(self.region_config(&definition));
+            self.regions.insert(region, Hosted::new(definition, machine));
+        }
+    }
+
+    /// A region has what a view begins with, safely.
+    pub(crate) fn ready(&mut self, region: RegionId, view: ViewId) {
+        if let Some(fetching) = self.fetching.as_mut().filter(|fetching| fetching.view == view) {
+            fetching.ready.insert(region);
+        }
+        self.fetched();
+    }
+
+    fn fetched(&mut self) {
+        let whole = |fetching: &mut Fetching| fetching.ready.len() == self.regions.len();
+        if let Some(Fetching { view, .. }) = self.fetching.take_if(whole) {
+            self.founded();
+            self.tell(GroupEvent::Fetched { view });
+        }
+    }
+}

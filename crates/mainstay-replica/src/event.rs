@@ -1,0 +1,52 @@
+//! What can happen to a node.
+
+use crate::definition::RegionId;
+use crate::message::Message;
+use mainstay_group::ballot::Proposal;
+use mainstay_region::effect::RecordNumber;
+use mainstay_types::id::ClientId;
+
+/// What the driver tells.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The time that [`crate::effect::Effect::Wake`] named has come.
+    Tick,
+    /// A message came from another node, or from a client over the wire. Between two lives of two nodes messages are heard in the order in
+    /// which they were sent, or not at all: one connection for each pair and direction, and what was lost with one is not made up for.
+    Arrived(Message),
+    /// A client of this node says something.
+    Asked {
+        /// Who.
+        client: ClientId,
+        /// About which region.
+        region: RegionId,
+        /// What.
+        message: mainstay_region::message::Message,
+    },
+    /// A client's connection is gone, and what it subscribed to with it.
+    Disconnected {
+        /// Who.
+        client: ClientId,
+    },
+    /// The records of the group up to this ticket, it among them, are durable.
+    Persisted {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// Every record of the region up to this one is safe at the region's level.
+    Appended {
+        /// The region.
+        region: RegionId,
+        /// The record.
+        record: RecordNumber,
+    },
+    /// A record, of the group or of a region, could not be made durable: this life ends.
+    PersistFailed,
+    /// What the arbiter holds as the successor of the view: the first that it was given.
+    Arbitrated {
+        /// It.
+        chosen: Proposal,
+    },
+    /// The owner wants this node out of the group.
+    Leave,
+}
