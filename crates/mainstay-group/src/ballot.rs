@@ -4,7 +4,7 @@ use crate::message::MessageError;
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::id::StoreId;
 use mainstay_types::rules::{Rule, Rules};
-use mainstay_types::view::{MEMBERS_MAX, Member, MemberId, View, ViewId};
+use mainstay_types::view::{MEMBERS_MAX, MemberId, View, ViewId};
 use std::collections::BTreeMap;
 
 /// Numbers an attempt to agree on the successor of one view. No two stores have one in common; the higher one takes over.
@@ -95,7 +95,9 @@ impl Departure {
 pub struct Proposal {
     /// The view.
     pub view: View,
-    /// What the regions of the old view settled on; opaque here.
+    /// The view whose regions settled on the cut: the one before, or an earlier one if nobody has done anything since.
+    pub base: ViewId,
+    /// What they settled on; opaque here.
     pub cut: Vec<u8>,
     /// Who was in the old view and is not in this one.
     pub departures: Vec<Departure>,
@@ -104,6 +106,7 @@ pub struct Proposal {
 impl Proposal {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         self.view.put(out);
+        out.extend_from_slice(&self.base.0.to_le_bytes());
         put_bytes(out, &self.cut);
         let count = u16::try_from(self.departures.len()).expect("departures are limited by members");
         out.extend_from_slice(&count.to_le_bytes());
@@ -112,52 +115,14 @@ impl Proposal {
 
     pub(crate) fn take(from: &mut Reader<'_>) -> Result<Self, MessageError> {
         let view = View::take(from)?;
+        let base = ViewId(from.u64()?);
         let cut = from.bytes()?.to_vec();
         let count = usize::from(from.u16()?);
         if count > MEMBERS_MAX {
             return Err(MessageError::TooMany { what: "departures", count });
         }
         let departures = (0..count).map(|_| Departure::take(from)).collect::<Result<_, _>>()?;
-        Ok(Self { view, cut, departures })
-    }
-}
-
-/// Which view a store last had all the data of, with the votes in it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ready {
-    /// The view.
-    pub view: ViewId,
-    /// Its stores, with their votes.
-    pub votes: Vec<(StoreId, u32)>,
-}
-
-impl Ready {
-    pub(crate) fn in_view(view: &View) -> Self {
-        let votes = |member: &Member| (member.joiner.store, member.offer.weight);
-        Self { view: view.id, votes: view.members.iter().map(votes).collect() }
-    }
-
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.view.0.to_le_bytes());
-        out.extend_from_slice(&u16::try_from(self.votes.len()).expect("members are limited").to_le_bytes());
-        for (store, weight) in &self.votes {
-            out.extend_from_slice(&store.0);
-            out.extend_from_slice(&weight.to_le_bytes());
-        }
-    }
-
-    pub(crate) fn take(from: &mut Reader<'_>) -> Result<Self, MessageError> {
-        let view = ViewId(from.u64()?);
-        let count = usize::from(from.u16()?);
-        if count > MEMBERS_MAX {
-            return Err(MessageError::TooMany { what: "votes", count });
-        }
-        let mut votes = Vec::with_capacity(count);
-        for _ in 0..count {
-            let store = StoreId(from.take(16)?.try_into().expect("16 bytes were taken"));
-            votes.push((store, from.u32()?));
-        }
-        Ok(Self { view, votes })
+        Ok(Self { view, base, cut, departures })
     }
 }
 
@@ -171,45 +136,53 @@ pub(crate) fn decides(view: &View, weight: u64, rules: Rules) -> bool {
 pub struct Promised {
     /// The proposal of the highest ballot that it has accepted.
     pub accepted: Option<(Ballot, Proposal)>,
-    /// What its regions hold; opaque here.
+    /// What its regions hold, if it has all the data of the view; opaque here.
     pub report: Vec<u8>,
     /// How long, in nanoseconds by its clock, members may still serve because of beats that it answered.
     pub grants: Vec<(MemberId, u64)>,
-    /// The last view that it had all the data of.
-    pub ready: Option<Ready>,
+    /// The last view that it had all the data of; 0 for none.
+    pub ready: ViewId,
 }
 
-/// Whether these promises hold everything that the view, and those before it, ever acknowledged.
+/// What the next view builds on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ground {
+    /// What the reports of those who had all the data of this view hold.
+    Reports(ViewId),
+    /// The cut that this view began with.
+    Cut,
+}
+
+/// What the successor of `installed` can build on, out of these promises. `None`: they are not enough.
 ///
-/// Two conditions. A strict majority of the view's votes: so they meet every majority that accepted something in it. And the data from
-/// before it: one of them has had all of it (is *ready*); or none has, so that nothing was acknowledged in it, and they hold a majority of
-/// the last view that one of them was ready in.
-pub(crate) fn suffice(view: &View, promises: &BTreeMap<StoreId, Promised>, rules: Rules) -> bool {
+/// A strict majority of the view's votes meets every majority that accepted something in it. If one of them has had all the data of the
+/// view (is *ready*), everything it ever acknowledged can be settled out of their reports. If none has, nobody acknowledged anything in
+/// it, and nothing is settled a second time: what was settled before it goes into the next view as it is. So that somebody can still take
+/// that in, one of them must have the data that it was settled on.
+pub(crate) fn ground(
+    installed: &Proposal,
+    promises: &BTreeMap<StoreId, Promised>,
+    rules: Rules,
+) -> Option<Ground> {
+    let view = &installed.view;
     let votes: u64 = promises.keys().map(|&store| view.weight_of(store)).sum();
-    if !view.arbitrated && !decides(view, votes, rules) {
-        return false;
+    // With an arbiter all members acknowledge, so that any of them knows.
+    let enough = if view.arbitrated { votes > 0 } else { decides(view, votes, rules) };
+    if !enough {
+        return None;
     }
-    if !rules.keep(Rule::ReadyBeforeVote) {
-        return true;
+    let latest = latest(view, promises);
+    let settled_again = latest > ViewId::NONE && !rules.keep(Rule::SettledOnce);
+    if latest == view.id || settled_again || !rules.keep(Rule::ReadyBeforeVote) {
+        return Some(Ground::Reports(latest));
     }
-    let ready = |promised: &Promised| promised.ready.as_ref().map_or(ViewId::NONE, |ready| ready.view);
-    let Some(latest) =
-        promises.values().filter_map(|promised| promised.ready.as_ref()).max_by_key(|r| r.view)
-    else {
-        return false;
-    };
-    if latest.view == view.id {
-        return true;
-    }
-    if view.arbitrated {
-        // All members acknowledge there, so that one who was ready in the view before holds all of it, if nobody served since.
-        return latest.view.next() == view.id
-            && view.members.iter().all(|m| promises.contains_key(&m.joiner.store));
-    }
-    let all: u64 = latest.votes.iter().map(|&(_, weight)| u64::from(weight)).sum();
-    let held =
-        latest.votes.iter().filter(|(store, _)| promises.get(store).is_some_and(|p| ready(p) == latest.view));
-    held.map(|&(_, weight)| u64::from(weight)).sum::<u64>() > all / 2
+    (latest >= installed.base).then_some(Ground::Cut)
+}
+
+/// The last view that one who votes in `view` and promised had all the data of.
+fn latest(view: &View, promises: &BTreeMap<StoreId, Promised>) -> ViewId {
+    let voters = promises.iter().filter(|(store, _)| view.weight_of(**store) > 0);
+    voters.map(|(_, promised)| promised.ready).max().unwrap_or(ViewId::NONE)
 }
 
 /// The proposal that must be gone on with: that of the highest ballot which any of them accepted.

@@ -3,7 +3,7 @@
 //! Any store of the view may propose at any time without harm; that it is the oldest member which hears a majority, or the next one when
 //! nothing comes of it, only keeps proposers out of each other's way.
 
-use crate::ballot::{Ballot, Because, Departure, Promised, Proposal, adopted, decides, suffice};
+use crate::ballot::{Ballot, Because, Departure, Ground, Promised, Proposal, adopted, decides, ground};
 use crate::effect::Effect;
 use crate::group::Group;
 use crate::message::Body;
@@ -30,8 +30,8 @@ pub(crate) struct Change {
 enum Phase {
     /// Promises come in.
     Preparing,
-    /// The regions settle on a cut.
-    Settling,
+    /// The regions settle on what was done in `base`.
+    Settling { base: ViewId },
     /// Acceptances come in.
     Accepting { proposal: Proposal, accepted: BTreeSet<StoreId> },
     /// The arbiter was asked.
@@ -91,29 +91,35 @@ impl Group {
     }
 
     fn enough_promises(&mut self, now: Time, out: &mut Vec<Effect>) {
-        let (Some(view), Some(change)) = (self.record.view(), &self.change) else { return };
-        if !suffice(view, &change.promises, self.config.rules) {
-            return;
-        }
+        let (Some(installed), Some(change)) = (&self.record.installed, &self.change) else { return };
+        let Some(ground) = ground(installed, &change.promises, self.config.rules) else { return };
         let waits = now.since(change.since) <= self.config.timing.preparation;
-        let missing = view.members.iter().any(|member| {
+        let missing = installed.view.members.iter().any(|member| {
             let store = member.joiner.store;
             !change.promises.contains_key(&store) && self.is_reachable(now, member)
         });
         if waits && missing {
             return;
         }
-        match adopted(&change.promises, self.config.rules) {
-            Some(proposal) => self.propose(now, proposal, out),
-            None => {
-                let (id, change) = (view.id, self.change.as_mut().expect("it was just there"));
-                change.phase = Phase::Settling;
-                let report =
-                    |(store, promised): (&StoreId, &Promised)| (change.from[store], promised.report.clone());
-                let reports = change.promises.iter().map(report).collect();
-                out.push(Effect::Settle { view: id, reports });
+        if let Some(proposal) = adopted(&change.promises, self.config.rules) {
+            return self.propose(now, proposal, out);
+        }
+        match ground {
+            Ground::Reports(base) => self.settle(base, out),
+            Ground::Cut => {
+                let (base, cut) = (installed.base, installed.cut.clone());
+                self.propose_next(now, (base, cut), out);
             }
         }
+    }
+
+    /// Asks the regions what of the view counts.
+    fn settle(&mut self, base: ViewId, out: &mut Vec<Effect>) {
+        let (Some(view), Some(change)) = (self.record.view(), &mut self.change) else { return };
+        change.phase = Phase::Settling { base };
+        let ready = change.promises.iter().filter(|(_, promised)| promised.ready == base);
+        let reports = ready.map(|(store, promised)| (change.from[store], promised.report.clone())).collect();
+        out.push(Effect::Settle { view: view.id, ballot: change.ballot, reports });
     }
 
     fn is_reachable(&self, now: Time, member: &Member) -> bool {
@@ -124,19 +130,30 @@ impl Group {
     }
 
     /// The regions have settled.
-    pub(crate) fn settled(&mut self, now: Time, view: ViewId, cut: Vec<u8>, out: &mut Vec<Effect>) {
-        let settling = self.change.as_ref().is_some_and(|change| matches!(change.phase, Phase::Settling));
-        if !settling || view != self.record.view_id() {
-            return;
+    pub(crate) fn settled(
+        &mut self,
+        now: Time,
+        (view, ballot): (ViewId, Ballot),
+        cut: Vec<u8>,
+        out: &mut Vec<Effect>,
+    ) {
+        let asked = self.change.as_ref().filter(|change| change.ballot == ballot);
+        if let Some(Phase::Settling { base }) = asked.map(|change| &change.phase)
+            && view == self.record.view_id()
+        {
+            self.propose_next(now, (*base, cut), out);
         }
-        match self.next_view() {
-            Some((view, departures)) => self.propose(now, Proposal { view, cut, departures }, out),
+    }
+
+    fn propose_next(&mut self, now: Time, (base, cut): (ViewId, Vec<u8>), out: &mut Vec<Effect>) {
+        match self.next_view(base) {
+            Some((view, departures)) => self.propose(now, Proposal { view, base, cut, departures }, out),
             None => self.change = None,
         }
     }
 
-    /// The view that this process would have next. `None` if nobody could lead it.
-    fn next_view(&self) -> Option<(View, Vec<Departure>)> {
+    /// The view that this process would have next. `None` if nobody could lead it, or has the data of `base`.
+    fn next_view(&self, base: ViewId) -> Option<(View, Vec<Departure>)> {
         let old = self.record.view()?;
         let id = old.id.next();
         let change = self.change.as_ref()?;
@@ -187,7 +204,8 @@ impl Group {
         let leads = |member: &Member| member.offer.kind == MemberKind::Server && member.offer.weight > 0;
         // Not all who have data may go while those who come have none.
         let has_data = |member: &Member| {
-            change.promises.get(&member.joiner.store).is_some_and(|promised| promised.ready.is_some())
+            let promised = change.promises.get(&member.joiner.store);
+            member.offer.weight > 0 && promised.is_some_and(|promised| promised.ready >= base)
         };
         let can_go_on = members.iter().any(leads) && members.iter().any(has_data);
         can_go_on.then_some((View { id, arbitrated: old.arbitrated, members }, departures))
@@ -296,7 +314,7 @@ impl Group {
                 }
                 self.enough_promises(now, out);
             }
-            Phase::Settling => {}
+            Phase::Settling { .. } => {}
             Phase::Accepting { proposal, accepted } => {
                 let (proposal, accepted) = (proposal.clone(), accepted.clone());
                 for (_, to) in acceptors.into_iter().filter(|(store, _)| !accepted.contains(store)) {

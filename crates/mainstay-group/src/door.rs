@@ -80,7 +80,7 @@ impl Group {
         }
         match body {
             Body::Beat { sent, echo } if self.is_member() => {
-                self.leases.beat(from.store, sent);
+                self.leases.beat(from.store, sent, now);
                 let view = self.record.view().expect("a member has a view");
                 if echo > 0 {
                     self.leases.echoed(view, self.me.store, from.store, Time(echo), &self.config.timing);

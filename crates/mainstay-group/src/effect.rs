@@ -1,6 +1,6 @@
 //! What a group asks for.
 
-use crate::ballot::Proposal;
+use crate::ballot::{Ballot, Proposal};
 use crate::explain::Explanation;
 use crate::message::{Message, Refusal};
 use mainstay_types::time::Time;
@@ -28,23 +28,30 @@ pub enum Effect {
         /// When, by the clock of this process.
         at: Time,
     },
-    /// The regions stop taking anything in in this view, for good, and report ([`crate::event::Event::Report`]). Asked again in the same view
-    /// when they have fetched something since; each time is answered once.
+    /// The regions, which have all the data of this view, take nothing in in it any more, for good, and report
+    /// ([`crate::event::Event::Report`]). Only the answer to the last request counts.
     Wedge {
         /// The view.
         view: ViewId,
+        /// Which request this is; they grow for as long as the process lives.
+        request: u64,
     },
     /// The regions settle what of the view counts: everything that any of these hold ([`crate::event::Event::Cut`]).
     Settle {
         /// The view.
         view: ViewId,
-        /// The report of each store that promised, and where it is.
+        /// For whose ballot: the answer to another one is not taken.
+        ballot: Ballot,
+        /// The reports of the stores that promised and had all the data of the view, and where they are.
         reports: Vec<(JoinerId, Vec<u8>)>,
     },
-    /// The regions fetch what they lack up to the cut ([`crate::event::Event::Fetched`]).
+    /// The regions take in the cut, and fetch what they lack before it from those who had all the data of `base` or a later view
+    /// ([`crate::event::Event::Fetched`]).
     Fetch {
         /// The view that begins with it.
         view: View,
+        /// The view that the cut ends. Regions that had all the data of a later one have taken in this very cut already.
+        base: ViewId,
         /// The cut.
         cut: Vec<u8>,
     },

@@ -1,6 +1,6 @@
 //! What can happen to a group.
 
-use crate::ballot::Proposal;
+use crate::ballot::{Ballot, Proposal};
 use crate::message::Message;
 use mainstay_types::view::ViewId;
 
@@ -22,6 +22,8 @@ pub enum Event {
     Report {
         /// The view.
         view: ViewId,
+        /// Which request it answers. They may be answered late, or only the last of them.
+        request: u64,
         /// Opaque.
         bytes: Vec<u8>,
     },
@@ -29,6 +31,8 @@ pub enum Event {
     Cut {
         /// The view whose reports it came from.
         view: ViewId,
+        /// The ballot that it was asked for.
+        ballot: Ballot,
         /// Opaque.
         bytes: Vec<u8>,
     },

@@ -1,6 +1,6 @@
 //! The machine: what happens goes to the file whose duty it is; what a process is at a moment.
 
-use crate::ballot::{Because, Departure, Proposal, Ready};
+use crate::ballot::{Because, Departure, Proposal};
 use crate::change::Change;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -104,6 +104,8 @@ pub struct Group {
     pub(crate) leavers: BTreeSet<StoreId>,
     pub(crate) leaving: bool,
     pub(crate) wedged: Option<Wedged>,
+    /// How often this life has asked its regions for a report.
+    pub(crate) reports_asked: u64,
     pub(crate) change: Option<Change>,
     /// The highest round of a ballot about the next view that was heard of.
     pub(crate) rounds_seen: u32,
@@ -150,6 +152,7 @@ impl Group {
             leavers: BTreeSet::new(),
             leaving: false,
             wedged: None,
+            reports_asked: 0,
             change: None,
             rounds_seen: 0,
             joiners: BTreeMap::new(),
@@ -167,7 +170,7 @@ impl Group {
             group.begin(begin, now, out)?;
         }
         if let Some(installed) = group.record.installed.clone().filter(|_| !group.record.is_ready()) {
-            out.push(Effect::Fetch { view: installed.view, cut: installed.cut });
+            out.push(Effect::Fetch { view: installed.view, base: installed.base, cut: installed.cut });
         }
         out.push(Effect::Wake { at: now });
         Ok(group)
@@ -184,9 +187,13 @@ impl Group {
         let members = vec![Member { born: id, joiner: self.me, offer: self.config.offer.clone() }];
         let view = View { id, arbitrated: begin.arbitrated, members };
         self.record.cluster = Some(begin.cluster);
-        self.record.ready = Some(Ready::in_view(&view));
-        self.record.installed =
-            Some(Proposal { view: view.clone(), cut: begin.cut.clone(), departures: Vec::new() });
+        self.record.ready = id;
+        self.record.installed = Some(Proposal {
+            view: view.clone(),
+            base: ViewId::NONE,
+            cut: begin.cut.clone(),
+            departures: Vec::new(),
+        });
         let ticket = self.persist(out);
         self.standing = Standing::Member { installed: Some(ticket) };
         self.suspicion.begin(&view, now);
@@ -268,7 +275,7 @@ impl Group {
         let others: Vec<JoinerId> = members.map(|m| m.joiner).filter(|joiner| *joiner != self.me).collect();
         for other in others {
             // Who has promised lets nobody serve for longer.
-            let echo = if self.wedged.is_none() { self.leases.echo(other.store, now) } else { 0 };
+            let echo = if self.wedged.is_none() { self.leases.echo(other.store) } else { 0 };
             self.send(other.address, Body::Beat { sent: now.0, echo }, out);
         }
     }
@@ -399,8 +406,8 @@ impl Machine for Group {
                 self.standing = Standing::Gone;
                 out.push(Effect::Stopped);
             }
-            Event::Report { view, bytes } => self.reported(now, view, bytes, out),
-            Event::Cut { view, bytes } => self.settled(now, view, bytes, out),
+            Event::Report { view, request, bytes } => self.reported(now, (view, request), bytes, out),
+            Event::Cut { view, ballot, bytes } => self.settled(now, (view, ballot), bytes, out),
             Event::Fetched { view } => self.fetched(view, out),
             Event::Arbitrated { chosen } => self.arbitrated(now, chosen, out),
             Event::Leave => self.leave(out),

@@ -1,6 +1,6 @@
 //! A view that was decided: entering it, knowing it as a store that came back, or being out of it.
 
-use crate::ballot::{Departure, Proposal, Ready};
+use crate::ballot::{Departure, Proposal};
 use crate::effect::Effect;
 use crate::explain::Explanation;
 use crate::group::{Group, Standing};
@@ -31,7 +31,7 @@ impl Group {
         self.joiners.retain(|store, waiting| {
             view.of_store(*store).is_none_or(|member| member.joiner.life < waiting.joiner.life)
         });
-        let (view, cut) = (view.clone(), proposal.cut.clone());
+        let (view, base, cut) = (view.clone(), proposal.base, proposal.cut.clone());
         self.record.installed = Some(proposal);
         self.record.promised = crate::ballot::Ballot::NONE;
         self.record.accepted = None;
@@ -41,12 +41,12 @@ impl Group {
             self.standing = Standing::Member { installed: None };
             self.leases.begin();
             self.suspicion.begin(&view, now);
-            out.push(Effect::Fetch { view, cut });
+            out.push(Effect::Fetch { view, base, cut });
             self.beat(now, out);
         } else {
             self.outside(now);
             // Its store votes on what follows, and counts for more once it has the data.
-            out.push(Effect::Fetch { view, cut });
+            out.push(Effect::Fetch { view, base, cut });
             if was_member {
                 out.push(Effect::Expelled { explanation: self.explain(now) });
             }
@@ -59,9 +59,9 @@ impl Group {
         if proposal.view.id != view || self.record.is_ready() {
             return;
         }
-        self.record.ready = Some(Ready::in_view(&proposal.view));
+        self.record.ready = view;
         let ticket = self.persist(out);
-        self.report_again(out);
+        self.report_late(out);
         if !self.is_member() {
             return;
         }

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 pub(crate) struct Leases {
     /// Of my beats, the latest that each has echoed, by my clock.
     echoed: BTreeMap<StoreId, Time>,
-    /// Of the beats of others, the latest that I took in: their clock's time.
-    taken: BTreeMap<StoreId, u64>,
-    /// When I last echoed one, by my clock.
+    /// Of the beats of others, the latest that I took in: when it was sent, by their clock, and when it came, by mine.
+    taken: BTreeMap<StoreId, (u64, Time)>,
+    /// When the latest that I have echoed came, by my clock: it was sent before, and gives a lease from then on, however often it is echoed.
     granted: BTreeMap<StoreId, Time>,
     until: Time,
 }
@@ -30,15 +30,17 @@ impl Leases {
     }
 
     /// A beat of `store` came.
-    pub(crate) fn beat(&mut self, store: StoreId, sent: u64) {
-        let taken = self.taken.entry(store).or_default();
-        *taken = sent.max(*taken);
+    pub(crate) fn beat(&mut self, store: StoreId, sent: u64, now: Time) {
+        let (latest, came) = self.taken.entry(store).or_default();
+        if sent > *latest {
+            (*latest, *came) = (sent, now);
+        }
     }
 
-    /// What is echoed to `store` now.
-    pub(crate) fn echo(&mut self, store: StoreId, now: Time) -> u64 {
-        let Some(&sent) = self.taken.get(&store) else { return 0 };
-        self.granted.insert(store, now);
+    /// What is echoed to `store`.
+    pub(crate) fn echo(&mut self, store: StoreId) -> u64 {
+        let Some(&(sent, came)) = self.taken.get(&store) else { return 0 };
+        self.granted.insert(store, came);
         sent
     }
 
@@ -138,8 +140,21 @@ mod tests {
         assert_eq!(owed.iter().map(|&(_, left_ns)| left_ns).collect::<Vec<_>>(), [whole; 2]);
         let later = started.after(timing.lease * 2);
         assert_eq!(leases.owed(&view, me, later, Some(started), &timing), []);
-        leases.beat(StoreId([2; 16]), 7);
-        assert_eq!(leases.echo(StoreId([2; 16]), later), 7);
+        leases.beat(StoreId([2; 16]), 7, later);
+        assert_eq!(leases.echo(StoreId([2; 16])), 7);
         assert_eq!(leases.owed(&view, me, later, Some(started), &timing), [(view.members[1].id(), whole)]);
+    }
+
+    #[test]
+    fn a_beat_that_is_echoed_again_gives_no_longer_lease() {
+        let (view, timing, me) = (view(), Timing::default(), StoreId([1; 16]));
+        let came = Time(1_000_000_000);
+        let mut leases = Leases::default();
+        leases.beat(StoreId([2; 16]), 7, came);
+        let later = came.after(timing.lease * 2);
+        assert_eq!(leases.echo(StoreId([2; 16])), 7);
+        leases.beat(StoreId([2; 16]), 7, later);
+        assert_eq!(leases.echo(StoreId([2; 16])), 7);
+        assert_eq!(leases.owed(&view, me, later, None, &timing), []);
     }
 }

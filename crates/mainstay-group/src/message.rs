@@ -1,6 +1,6 @@
 //! What the processes of a group say to each other, byte for byte as in docs/group.md.
 
-use crate::ballot::{Ballot, Departure, Promised, Proposal, Ready};
+use crate::ballot::{Ballot, Departure, Promised, Proposal};
 use mainstay_types::codec::{Reader, Truncated, put_bytes};
 use mainstay_types::id::ClusterId;
 use mainstay_types::view::{Address, JoinerId, MEMBERS_MAX, MemberId, Offer, ViewError, ViewId};
@@ -333,17 +333,6 @@ pub(crate) fn take_accepted(from: &mut Reader<'_>) -> Result<Option<(Ballot, Pro
     take_flag(from)?.then(|| Ok((Ballot::take(from)?, Proposal::take(from)?))).transpose()
 }
 
-pub(crate) fn put_ready(ready: Option<&Ready>, out: &mut Vec<u8>) {
-    out.push(u8::from(ready.is_some()));
-    if let Some(ready) = ready {
-        ready.put(out);
-    }
-}
-
-pub(crate) fn take_ready(from: &mut Reader<'_>) -> Result<Option<Ready>, MessageError> {
-    take_flag(from)?.then(|| Ready::take(from)).transpose()
-}
-
 pub(crate) fn put_cluster(cluster: Option<ClusterId>, out: &mut Vec<u8>) {
     out.push(u8::from(cluster.is_some()));
     if let Some(cluster) = cluster {
@@ -375,7 +364,7 @@ fn put_promised(promised: &Promised, out: &mut Vec<u8>) {
         member.put(out);
         out.extend_from_slice(&left_ns.to_le_bytes());
     }
-    put_ready(promised.ready.as_ref(), out);
+    out.extend_from_slice(&promised.ready.0.to_le_bytes());
 }
 
 fn take_promised(from: &mut Reader<'_>) -> Result<Promised, MessageError> {
@@ -387,7 +376,7 @@ fn take_promised(from: &mut Reader<'_>) -> Result<Promised, MessageError> {
     }
     let grants: Result<Vec<_>, Truncated> =
         (0..count).map(|_| Ok((MemberId::take(from)?, from.u64()?))).collect();
-    Ok(Promised { accepted, report, grants: grants?, ready: take_ready(from)? })
+    Ok(Promised { accepted, report, grants: grants?, ready: ViewId(from.u64()?) })
 }
 
 fn put_refusal(refusal: &Refusal, out: &mut Vec<u8>) {

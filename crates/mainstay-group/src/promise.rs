@@ -16,9 +16,10 @@ use mainstay_types::view::{Address, ViewId};
 pub(crate) struct Wedged {
     /// When it last heard of a change that goes on.
     pub(crate) since: Time,
+    /// What its regions hold, once that is known. Nothing while they lack data of the view: then they have done nothing in it.
     report: Option<Vec<u8>>,
-    /// How many reports were asked for and have not come. Only the last one counts.
-    reports_due: u32,
+    /// The last request for it.
+    request: Option<u64>,
     /// Whom it owes a promise that waits for the report.
     asked: Option<(Ballot, Address)>,
 }
@@ -40,37 +41,45 @@ impl Group {
     }
 
     fn wedge(&mut self, now: Time, out: &mut Vec<Effect>) -> &mut Wedged {
-        let view = self.record.view_id();
-        let wedged = self.wedged.get_or_insert_with(|| {
-            out.push(Effect::Wedge { view });
-            Wedged { since: now, report: None, reports_due: 1, asked: None }
-        });
+        if self.wedged.is_none() {
+            self.wedged = Some(Wedged { since: now, report: Some(Vec::new()), request: None, asked: None });
+            let rules = self.config.rules;
+            let settled_once = rules.keep(Rule::ReadyBeforeVote) && rules.keep(Rule::SettledOnce);
+            if self.record.is_ready() || !settled_once {
+                self.ask_for_report(out);
+            }
+        }
+        let wedged = self.wedged.as_mut().expect("it was just put there");
         wedged.since = now;
         wedged
     }
 
-    /// What the regions hold is known.
-    pub(crate) fn reported(&mut self, now: Time, view: ViewId, bytes: Vec<u8>, out: &mut Vec<Effect>) {
-        if view != self.record.view_id() {
-            return;
-        }
+    fn ask_for_report(&mut self, out: &mut Vec<Effect>) {
         if let Some(wedged) = &mut self.wedged {
-            wedged.reports_due = wedged.reports_due.saturating_sub(1);
-            if wedged.reports_due == 0 {
-                wedged.report = Some(bytes);
-                self.promise(now, out);
-            }
+            self.reports_asked += 1;
+            (wedged.report, wedged.request) = (None, Some(self.reports_asked));
+            out.push(Effect::Wedge { view: self.record.view_id(), request: self.reports_asked });
         }
     }
 
-    /// The regions have got more than they reported: a promise that says they have it must not go with the older report.
-    pub(crate) fn report_again(&mut self, out: &mut Vec<Effect>) {
-        let view = self.record.view_id();
-        if let Some(wedged) = &mut self.wedged {
-            wedged.report = None;
-            wedged.reports_due += 1;
-            out.push(Effect::Wedge { view });
+    /// What the regions hold is known.
+    pub(crate) fn reported(
+        &mut self,
+        now: Time,
+        (view, request): (ViewId, u64),
+        bytes: Vec<u8>,
+        out: &mut Vec<Effect>,
+    ) {
+        let wedged = self.wedged.as_mut().filter(|wedged| wedged.request == Some(request));
+        if let Some(wedged) = wedged.filter(|_| view == self.record.view_id()) {
+            wedged.report = Some(bytes);
+            self.promise(now, out);
         }
+    }
+
+    /// The regions have all the data only now: a promise that says so must not go without their report.
+    pub(crate) fn report_late(&mut self, out: &mut Vec<Effect>) {
+        self.ask_for_report(out);
     }
 
     fn promise(&mut self, now: Time, out: &mut Vec<Effect>) {
@@ -82,7 +91,7 @@ impl Group {
             accepted: self.record.accepted.clone(),
             report: report.clone(),
             grants: self.leases.owed(view, self.me.store, now, began, &self.config.timing),
-            ready: self.record.ready.clone(),
+            ready: self.record.ready,
         };
         self.send(proposer, Body::Promise { ballot, promised: Box::new(promised) }, out);
     }

@@ -2,10 +2,8 @@
 //!
 //! A store that cannot read its record has lost its promises. It must not vote with a made-up one: it joins as a new store.
 
-use crate::ballot::{Ballot, Proposal, Ready};
-use crate::message::{
-    MessageError, put_accepted, put_cluster, put_ready, take_accepted, take_cluster, take_flag, take_ready,
-};
+use crate::ballot::{Ballot, Proposal};
+use crate::message::{MessageError, put_accepted, put_cluster, take_accepted, take_cluster, take_flag};
 use mainstay_types::codec::Reader;
 use mainstay_types::id::{ClusterId, StoreId};
 use mainstay_types::view::{View, ViewId};
@@ -26,13 +24,20 @@ pub struct Record {
     pub promised: Ballot,
     /// What it accepted last about it.
     pub accepted: Option<(Ballot, Proposal)>,
-    /// The last view that it had all the data of.
-    pub ready: Option<Ready>,
+    /// The last view that it had all the data of; 0 for none.
+    pub ready: ViewId,
 }
 
 impl Record {
     pub(crate) fn of_new(store: StoreId) -> Self {
-        Self { cluster: None, store, installed: None, promised: Ballot::NONE, accepted: None, ready: None }
+        Self {
+            cluster: None,
+            store,
+            installed: None,
+            promised: Ballot::NONE,
+            accepted: None,
+            ready: ViewId::NONE,
+        }
     }
 
     /// The view.
@@ -50,7 +55,7 @@ impl Record {
     /// Whether it has all the data of the view that it knows.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready.as_ref().is_some_and(|ready| ready.view == self.view_id())
+        self.installed.is_some() && self.ready == self.view_id()
     }
 
     /// Appends its bytes.
@@ -64,7 +69,7 @@ impl Record {
         }
         self.promised.put(out);
         put_accepted(self.accepted.as_ref(), out);
-        put_ready(self.ready.as_ref(), out);
+        out.extend_from_slice(&self.ready.0.to_le_bytes());
     }
 
     /// Reads what [`Self::put`] wrote.
@@ -91,7 +96,7 @@ impl Record {
             installed: take_flag(from)?.then(|| Proposal::take(from)).transpose()?,
             promised: Ballot::take(from)?,
             accepted: take_accepted(from)?,
-            ready: take_ready(from)?,
+            ready: ViewId(from.u64()?),
         })
     }
 }

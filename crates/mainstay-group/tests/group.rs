@@ -1,6 +1,6 @@
 //! Messages and records read back; and the peers' bugs that a group without them must not have, each by name.
 
-use mainstay_group::ballot::{Ballot, Because, Departure, Promised, Proposal, Ready};
+use mainstay_group::ballot::{Ballot, Because, Departure, Promised, Proposal};
 use mainstay_group::effect::Effect;
 use mainstay_group::event::Event;
 use mainstay_group::explain::Explanation;
@@ -36,6 +36,9 @@ struct Rig {
     cut: BTreeSet<(u8, u8)>,
     expelled: Vec<(u8, Explanation)>,
     refused: Vec<(u8, Refusal)>,
+    /// Whose regions fetch nothing for now.
+    learning: BTreeSet<u8>,
+    fetching: BTreeMap<u8, ViewId>,
     /// Whoever wants to say this falls silent with it.
     dies_with: Option<(u8, &'static str)>,
 }
@@ -50,6 +53,8 @@ impl Rig {
             cut: BTreeSet::new(),
             expelled: Vec::new(),
             refused: Vec::new(),
+            learning: BTreeSet::new(),
+            fetching: BTreeMap::new(),
             dies_with: None,
         }
     }
@@ -108,10 +113,15 @@ impl Rig {
                     self.records.insert(number, Record::parse(&record).expect("it reads back"));
                     self.step(number, Event::Persisted { ticket });
                 }
-                Effect::Wedge { view } => self.step(number, Event::Report { view, bytes: vec![number] }),
-                Effect::Settle { view, reports } => {
+                Effect::Wedge { view, request } => {
+                    self.step(number, Event::Report { view, request, bytes: vec![number] });
+                }
+                Effect::Settle { view, ballot, reports } => {
                     let bytes = reports.into_iter().flat_map(|(_, report)| report).collect();
-                    self.step(number, Event::Cut { view, bytes });
+                    self.step(number, Event::Cut { view, ballot, bytes });
+                }
+                Effect::Fetch { view, .. } if self.learning.contains(&number) => {
+                    self.fetching.insert(number, view.id);
                 }
                 Effect::Fetch { view, .. } => self.step(number, Event::Fetched { view: view.id }),
                 Effect::Expelled { explanation } => self.expelled.push((number, explanation)),
@@ -136,6 +146,14 @@ impl Rig {
                     self.step(number, Event::Arrived(message));
                 }
             }
+        }
+    }
+
+    /// The regions of a process have learned all.
+    fn learned(&mut self, number: u8) {
+        self.learning.remove(&number);
+        if let Some(view) = self.fetching.remove(&number) {
+            self.step(number, Event::Fetched { view });
         }
     }
 
@@ -302,6 +320,57 @@ fn two_groups_never_mix() {
     assert_eq!(refused.err(), Some(StartError::InGroup { cluster: ClusterId([8; 16]) }));
 }
 
+/// A region that still learns has nothing to report: its member promises all the same, and the others go on.
+#[test]
+fn a_member_without_the_data_promises_without_a_report() {
+    let mut rig = Rig::of(&[1, 1]);
+    rig.learning.insert(3);
+    rig.start(3, 1, 1, None);
+    rig.run(20);
+    rig.groups.remove(&2);
+    rig.run(40);
+    assert_eq!(rig.names(1), [1, 3], "the view without 2 needed the promise of 3");
+    let installed = rig.groups[&1].record().installed.clone().expect("it knows a view");
+    assert_eq!((installed.cut, installed.base.next()), (vec![1], installed.view.id));
+    rig.learned(3);
+    rig.run(5);
+    assert!(rig.serves(1) && rig.serves(3));
+}
+
+/// Acknowledged writes lost by a view that shrinks, serves, grows and then loses its servers: those who are left have a majority of the
+/// view, and one of an earlier view whose data they have, and none of what was done between the two.
+#[test]
+fn who_missed_a_view_that_served_does_not_go_on_without_it() {
+    let shrink_at = (1..30).find(|&beats| {
+        let mut rig = Rig::of(&[1, 1, 1]);
+        rig.groups.remove(&3);
+        rig.run(beats + 1);
+        rig.names(1) == [1, 2]
+    });
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.groups.remove(&3);
+    rig.run(shrink_at.expect("3 is left out"));
+    rig.step(2, Event::Leave);
+    rig.run(2);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1], true), "1 serves alone");
+    rig.learning.extend([2, 3]);
+    rig.start(2, 2, 1, None);
+    rig.start(3, 2, 1, None);
+    rig.run(6);
+    assert_eq!(rig.names(1).len(), 3, "both are in and have fetched nothing");
+    let grown = rig.view(1).id;
+    rig.groups.remove(&1);
+    rig.run(100);
+    assert!(
+        [2, 3].iter().all(|number| rig.groups[number].record().view_id() == grown && !rig.serves(*number))
+    );
+    rig.start(1, 2, 1, None);
+    rig.learned(2);
+    rig.learned(3);
+    rig.run(60);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
+}
+
 #[test]
 fn who_leaves_is_out_of_the_next_view() {
     let mut rig = Rig::of(&[1, 1, 1]);
@@ -329,6 +398,7 @@ fn proposal() -> Proposal {
     };
     Proposal {
         view: View { id: ViewId(4), arbitrated: false, members },
+        base: ViewId(3),
         cut: b"cut".to_vec(),
         departures: vec![departure],
     }
@@ -341,7 +411,7 @@ fn bodies() -> Vec<Body> {
         accepted: Some((ballot, proposal())),
         report: b"report".to_vec(),
         grants: vec![(member, 5)],
-        ready: Some(Ready { view: ViewId(3), votes: vec![(StoreId([1; 16]), 2)] }),
+        ready: ViewId(3),
     };
     vec![
         Body::Beat { sent: 1, echo: 2 },
@@ -391,7 +461,7 @@ fn a_record_reads_back_and_a_damaged_one_is_refused_by_name() {
         installed: Some(proposal()),
         promised: Ballot { round: 3, proposer: StoreId([2; 16]) },
         accepted: Some((Ballot { round: 2, proposer: StoreId([1; 16]) }, proposal())),
-        ready: Some(Ready { view: ViewId(3), votes: vec![(StoreId([1; 16]), 2)] }),
+        ready: ViewId(3),
     };
     let mut bytes = Vec::new();
     record.put(&mut bytes);

@@ -8,6 +8,7 @@ use crate::hosted::Hosted;
 use crate::message::outside;
 use crate::packed::{Cuts, RegionCut, RegionReport, Reports};
 use crate::replica::Replica;
+use mainstay_group::ballot::Ballot;
 use mainstay_group::event::Event as GroupEvent;
 use mainstay_region::effect::{Effect as RegionEffect, Event as RegionEvent};
 use mainstay_region::limits::Config as RegionConfig;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Reporting {
     view: ViewId,
+    request: u64,
     reports: BTreeMap<RegionId, RegionReport>,
 }
 
@@ -29,6 +31,7 @@ pub(crate) struct Reporting {
 #[derive(Debug)]
 pub(crate) struct Settling {
     view: ViewId,
+    ballot: Ballot,
     full: Vec<StoreId>,
     cuts: BTreeMap<RegionId, Vec<u8>>,
 }
@@ -53,8 +56,8 @@ pub(crate) fn founding(config: RegionConfig) -> Vec<u8> {
 
 impl Replica {
     /// A view ends: the regions stop and report.
-    pub(crate) fn wedge(&mut self, now: Time, view: ViewId) {
-        self.reporting = Some(Reporting { view, reports: BTreeMap::new() });
+    pub(crate) fn wedge(&mut self, now: Time, view: ViewId, request: u64) {
+        self.reporting = Some(Reporting { view, request, reports: BTreeMap::new() });
         self.each_region(now, |_| RegionEvent::Wedge { view });
         self.report();
     }
@@ -70,16 +73,16 @@ impl Replica {
 
     fn report(&mut self) {
         let whole = |reporting: &mut Reporting| reporting.reports.len() == self.regions.len();
-        let Some(Reporting { view, reports }) = self.reporting.take_if(whole) else { return };
+        let Some(Reporting { view, request, reports }) = self.reporting.take_if(whole) else { return };
         let bytes = Reports { regions: reports.into_values().collect() }.encode();
-        self.tell(GroupEvent::Report { view, bytes });
+        self.tell(GroupEvent::Report { view, request, bytes });
     }
 
     /// Stores enough have reported: each region makes its cut.
     pub(crate) fn settle(
         &mut self,
         now: Time,
-        view: ViewId,
+        (view, ballot): (ViewId, Ballot),
         reports: &[(JoinerId, Vec<u8>)],
         out: &mut Vec<Effect>,
     ) {
@@ -96,7 +99,7 @@ impl Replica {
                 of_regions.entry(report.region).or_default().push((outside(joiner), report.bytes));
             }
         }
-        self.settling = Some(Settling { view, full, cuts: BTreeMap::new() });
+        self.settling = Some(Settling { view, ballot, full, cuts: BTreeMap::new() });
         self.each_region(now, |region| RegionEvent::Settle {
             reports: of_regions.remove(&region).unwrap_or_default(),
         });
@@ -119,13 +122,13 @@ impl Replica {
 
     fn conclude(&mut self) {
         let whole = |settling: &mut Settling| settling.cuts.len() == self.regions.len();
-        let Some(Settling { view, full, cuts }) = self.settling.take_if(whole) else { return };
+        let Some(Settling { view, ballot, full, cuts }) = self.settling.take_if(whole) else { return };
         let regions = cuts.into_iter().map(|(region, bytes)| {
             let definition = self.regions[&region].definition.clone();
             RegionCut { region, definition, bytes }
         });
         let bytes = Cuts { regions: regions.collect(), full }.encode();
-        self.tell(GroupEvent::Cut { view, bytes });
+        self.tell(GroupEvent::Cut { view, ballot, bytes });
     }
 
     /// A view is decided: the regions get what they lack of it.

@@ -78,8 +78,8 @@ impl Replica {
             (None, Some(begin)) => numbered(&begin.regions)?,
             (None, None) => Vec::new(),
         };
-        let ready = record.as_ref().and_then(|record| record.ready.as_ref()).map(|ready| ready.view);
-        let regions = recover(&config, defined, stored.records, ready.unwrap_or_default(), begins)?;
+        let ready = record.as_ref().map_or(ViewId::NONE, |record| record.ready);
+        let regions = recover(&config, defined, stored.records, ready, begins)?;
         let group_config = GroupConfig {
             me: config.me,
             offer: config.offer.clone(),
@@ -225,9 +225,9 @@ impl Replica {
                 None => out.push(Effect::PersistRecord { ticket, bytes: record }),
             },
             GroupEffect::Wake { at } => self.group_wakes = at,
-            GroupEffect::Wedge { view } => self.wedge(now, view),
-            GroupEffect::Settle { view, reports } => self.settle(now, view, &reports, out),
-            GroupEffect::Fetch { view, cut } => self.fetch(now, &view, &cut, out),
+            GroupEffect::Wedge { view, request } => self.wedge(now, view, request),
+            GroupEffect::Settle { view, ballot, reports } => self.settle(now, (view, ballot), &reports, out),
+            GroupEffect::Fetch { view, cut, .. } => self.fetch(now, &view, &cut, out),
             GroupEffect::Installed { view, .. } => {
                 // The view's lease is told anew, however long it is.
                 self.leased = Time::EPOCH;

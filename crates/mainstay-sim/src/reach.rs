@@ -265,6 +265,8 @@ reach! {
     FactAcknowledged = "fact_acknowledged",
     /// All came back after none was up.
     TotalRestart = "total_restart",
+    /// A view that nobody began handed its cut on.
+    CutCarriedOver = "cut_carried_over",
     /// A view was agreed and given up before it began.
     ViewGivenUp = "view_given_up",
     /// A copy that reported was left out of the next view.

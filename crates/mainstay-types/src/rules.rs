@@ -69,6 +69,8 @@ pub enum Rule {
     BornOnce,
     /// Stores without the data do not decide alone what follows.
     ReadyBeforeVote,
+    /// What was settled on before a view that nobody began goes into the next one as it is.
+    SettledOnce,
 }
 
 impl Rule {
@@ -165,6 +167,7 @@ impl Rule {
             Self::ViewFence => "outsiders-heard",
             Self::BornOnce => "identity-repeated",
             Self::ReadyBeforeVote => "empty-stores-decide",
+            Self::SettledOnce => "settled-again",
         }
     }
 
@@ -232,6 +235,9 @@ impl Rule {
             Self::ViewFence => "virtual synchrony: Birman and Joseph 1987; GEODE-8901",
             Self::BornOnce => "Schuchardt 2010, JGroups address reuse; foca issue 31",
             Self::ReadyBeforeVote => "state transfer before vote: Liskov and Cowling 2012, section 4.3",
+            Self::SettledOnce => {
+                "Paxos: a chosen value stays chosen: Lamport 2001; docs/group.md, enough data"
+            }
         }
     }
 }

@@ -44,4 +44,5 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::OutsiderSpoke,
     Reach::FactAcknowledged,
     Reach::TotalRestart,
+    Reach::CutCarriedOver,
 ];

@@ -46,6 +46,19 @@ impl Oracle {
             return one_successor::check(known, proposal);
         }
         let held: BTreeSet<Fact> = take_facts(&proposal.cut).collect();
+        // What was settled on once may have been read, whoever has begun the view since.
+        let before = self.decided.range((cluster, ViewId::NONE)..key).next_back();
+        let after = self.decided.range(key..=(cluster, ViewId(u64::MAX))).next();
+        for (earlier, later) in
+            [(before.map(|(_, one)| one), Some(proposal)), (Some(proposal), after.map(|(_, one)| one))]
+        {
+            let (Some(earlier), Some(later)) = (earlier, later) else { continue };
+            let held: BTreeSet<Fact> = take_facts(&later.cut).collect();
+            if let Some(fact) = take_facts(&earlier.cut).find(|fact| !held.contains(fact)) {
+                return Err(lost(fact, earlier.view.id, later));
+            }
+        }
+        reached.add(Reach::CutCarriedOver, u64::from(proposal.base.next() < proposal.view.id));
         for (fact, (of, view)) in &self.acknowledged {
             if *of == cluster && *view < proposal.view.id && !held.contains(fact) {
                 return Err(lost(*fact, *view, proposal));
@@ -179,7 +192,7 @@ impl Oracle {
 
 fn lost(fact: Fact, view: ViewId, proposal: &Proposal) -> Violation {
     let what = format!(
-        "write {fact} was acknowledged in view {view}, and the cut before {} lacks it",
+        "write {fact} was acknowledged or settled on in view {view}, and the cut before {} lacks it",
         proposal.view
     );
     Violation::new(Property::AcknowledgedSurvives, what)

@@ -22,14 +22,14 @@ impl World {
             return;
         }
         let event = match done {
-            Done::Report { view } => Event::Report { view, bytes: put_facts(&self.processes[machine].facts) },
-            Done::Cut { view, bytes } => Event::Cut { view, bytes },
-            Done::Fetched { view, cut } => {
-                if !self.can_fetch(machine, view.id) {
-                    return self.schedule(
-                        BEAT_NS,
-                        Happening::Regions { machine, life, done: Done::Fetched { view, cut } },
-                    );
+            Done::Report { view, request } => {
+                Event::Report { view, request, bytes: put_facts(&self.processes[machine].facts) }
+            }
+            Done::Cut { view, ballot, bytes } => Event::Cut { view, ballot, bytes },
+            Done::Fetched { view, base, cut } => {
+                if !self.can_fetch(machine, base) {
+                    let done = Done::Fetched { view, base, cut };
+                    return self.schedule(BEAT_NS, Happening::Regions { machine, life, done });
                 }
                 self.processes[machine].facts.extend(take_facts(&cut));
                 Event::Fetched { view: view.id }
@@ -38,22 +38,10 @@ impl World {
         self.step(machine, event);
     }
 
-    /// What happened before a view is fetched from a process that has it, or only what is new if it is here already.
-    fn can_fetch(&self, machine: usize, view: ViewId) -> bool {
+    /// What the cut builds on is fetched from a process that has it, if it is not here already.
+    fn can_fetch(&self, machine: usize, base: ViewId) -> bool {
         let of = |process: &Process| process.record.as_ref().and_then(|record| record.cluster);
-        let ready = |process: &Process| {
-            let ready = process.record.as_ref().and_then(|record| record.ready.as_ref());
-            ready.map(|ready| ready.view)
-        };
-        // Views in which nobody had all the data have acknowledged nothing: their predecessor's data is all there is.
-        let latest = self
-            .processes
-            .iter()
-            .filter(|process| of(process) == of(&self.processes[machine]))
-            .filter_map(ready)
-            .max();
-        let has =
-            |process: &Process| ready(process).is_some_and(|at| at.next() >= view || Some(at) >= latest);
+        let has = |process: &Process| process.record.as_ref().is_some_and(|record| record.ready >= base);
         let me = &self.processes[machine];
         has(me)
             || self.processes.iter().enumerate().any(|(place, process)| {

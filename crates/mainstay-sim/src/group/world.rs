@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
 use crate::world::Ended;
-use mainstay_group::ballot::{Because, Proposal};
+use mainstay_group::ballot::{Ballot, Because, Proposal};
 use mainstay_group::effect::Effect;
 use mainstay_group::event::Event;
 use mainstay_group::explain::Explanation;
@@ -47,9 +47,9 @@ pub(crate) enum Happening {
 
 /// What the regions of a process were asked for.
 pub(crate) enum Done {
-    Report { view: ViewId },
-    Cut { view: ViewId, bytes: Vec<u8> },
-    Fetched { view: View, cut: Vec<u8> },
+    Report { view: ViewId, request: u64 },
+    Cut { view: ViewId, ballot: Ballot, bytes: Vec<u8> },
+    Fetched { view: View, base: ViewId, cut: Vec<u8> },
 }
 
 struct Scheduled {
@@ -363,13 +363,15 @@ impl World {
                 let jitter = self.random.below(millisecond);
                 self.schedule(at_ns.saturating_sub(self.now_ns) + jitter, Happening::Wake { machine, life });
             }
-            Effect::Wedge { view } => self.ask_regions(machine, life, Done::Report { view }),
-            Effect::Settle { view, reports } => {
+            Effect::Wedge { view, request } => {
+                self.ask_regions(machine, life, Done::Report { view, request });
+            }
+            Effect::Settle { view, ballot, reports } => {
                 let facts: BTreeSet<Fact> =
                     reports.iter().flat_map(|(_, report)| take_facts(report)).collect();
-                self.ask_regions(machine, life, Done::Cut { view, bytes: put_facts(&facts) });
+                self.ask_regions(machine, life, Done::Cut { view, ballot, bytes: put_facts(&facts) });
             }
-            Effect::Fetch { view, cut } => {
+            Effect::Fetch { view, base, cut } => {
                 let who =
                     JoinerId { address: process.address, store: process.store, life: Incarnation(life) };
                 let installed =
@@ -384,7 +386,7 @@ impl World {
                     self.oracle.enters(cluster, &view, who)?;
                 }
                 self.trace_line(format_args!("process {machine} knows {view}"));
-                self.ask_regions(machine, life, Done::Fetched { view, cut });
+                self.ask_regions(machine, life, Done::Fetched { view, base, cut });
             }
             Effect::Installed { view, cut } => {
                 let held = take_facts(&cut).all(|fact| process.facts.contains(&fact));
