@@ -1,14 +1,16 @@
 //! Clients: they write, read, ask again what is long done, die in the middle, and note what they see.
 
 use super::linearizable::{Done, Saw};
-use super::world::{MILLISECOND, RegionWorld};
+use super::oracle::Oracle;
+use super::world::MILLISECOND;
 use crate::properties::{Property, Violation};
 use crate::random::Random;
-use crate::reach::Reach;
+use crate::reach::{Reach, Reached};
+use crate::trace::Trace;
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::duplicates::Seen;
 use mainstay_region::limits::Config;
-use mainstay_region::message::{Body, Freshness, Message, Party, Query, Refusal};
+use mainstay_region::message::{Body, Freshness, Message, Query, Refusal};
 use mainstay_region::operation::{Operation, Outcome, shard_of};
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, ThreadId};
@@ -37,6 +39,28 @@ struct Read {
     key: Vec<u8>,
     place: usize,
     since: u64,
+}
+
+/// The world around a client in one of its steps.
+pub(crate) struct Scene<'a> {
+    pub(crate) random: &'a mut Random,
+    pub(crate) now: u64,
+    pub(crate) healed: bool,
+    pub(crate) oracle: &'a mut Oracle,
+    pub(crate) reached: &'a mut Reached,
+    pub(crate) trace: &'a mut Trace,
+    /// Clients in the world.
+    pub(crate) clients: u64,
+    /// What the client asks for.
+    pub(crate) asks: Vec<Ask>,
+}
+
+/// What a client asks for.
+pub(crate) enum Ask {
+    /// Send this in its name.
+    Send(ClientId, MemberId, Message),
+    /// Find out the view.
+    View,
 }
 
 /// The client.
@@ -93,53 +117,46 @@ impl SimClient {
     pub(crate) fn stuck(&self) -> String {
         format!("{}: {} calls, good {}", self.config.id, self.calls.len(), self.good)
     }
-}
 
-impl RegionWorld {
-    pub(crate) fn client_tick(&mut self, at: usize) -> Result<(), Violation> {
-        let now = Time(self.now);
+    pub(crate) fn tick(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
         let mut out = Vec::new();
-        self.clients[at].machine.tick(now, &mut out);
-        self.client_effects(at, out)?;
-        let client = &mut self.clients[at];
-        if client.read.as_ref().is_some_and(|(_, read)| self.now - read.since > READ_PATIENCE) {
-            client.read = None;
+        self.machine.tick(Time(scene.now), &mut out);
+        self.effects(out, scene)?;
+        if self.read.as_ref().is_some_and(|(_, read)| scene.now - read.since > READ_PATIENCE) {
+            self.read = None;
         }
-        if !self.healed() && self.random.chance(4) {
-            self.client_dies(at);
+        if !scene.healed && scene.random.chance(4) {
+            self.dies(scene);
         }
-        let healed = self.healed();
-        let wants = if healed { !self.clients[at].good } else { self.clients[at].made < OPERATIONS_MAX };
-        let free = self.clients[at].calls.len() < if healed { 1 } else { 3 };
-        if wants && free && (healed || self.random.chance(400)) {
-            match self.random.below(10) {
-                0..=4 => self.write(at)?,
-                5 if !healed => self.read_any(at),
-                6 if !healed => self.ask_again(at)?,
-                _ if self.clients[at].read.is_none() => self.read_linearizable(at),
-                _ => self.write(at)?,
+        let wants = if scene.healed { !self.good } else { self.made < OPERATIONS_MAX };
+        let free = self.calls.len() < if scene.healed { 1 } else { 3 };
+        if wants && free && (scene.healed || scene.random.chance(400)) {
+            match scene.random.below(10) {
+                0..=4 => self.write(scene)?,
+                5 if !scene.healed => self.read_any(scene),
+                6 if !scene.healed => self.ask_again(scene)?,
+                _ if self.read.is_none() => self.read_linearizable(scene),
+                _ => self.write(scene)?,
             }
         }
         Ok(())
     }
 
-    /// A client is gone, with what it had under way; another one takes its place.
-    fn client_dies(&mut self, at: usize) {
-        let others = self.clients.len() as u64;
-        let client = &mut self.clients[at];
-        client.lives += 1;
-        client.config.id = ClientId(client.number + 1 + client.lives * others);
-        client.machine = Client::new(client.config);
-        client.calls.clear();
-        client.finished.clear();
-        client.read = None;
+    /// It is gone, with what it had under way; another one takes its place.
+    fn dies(&mut self, scene: &Scene<'_>) {
+        self.lives += 1;
+        self.config.id = ClientId(self.number + 1 + self.lives * scene.clients);
+        self.machine = Client::new(self.config);
+        self.calls.clear();
+        self.finished.clear();
+        self.read = None;
     }
 
-    fn write(&mut self, at: usize) -> Result<(), Violation> {
-        let key = *self.random.pick(&KEYS);
-        let fresh = self.clients[at].made.to_le_bytes()[0];
-        let value = vec![self.clients[at].config.id.0.to_le_bytes()[0], fresh];
-        let (operation, done) = match self.random.below(10) {
+    fn write(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
+        let key = *scene.random.pick(&KEYS);
+        let fresh = self.made.to_le_bytes()[0];
+        let value = vec![self.config.id.0.to_le_bytes()[0], fresh];
+        let (operation, done) = match scene.random.below(10) {
             0..=3 => {
                 let by = 1;
                 (Operation::Increment { key: b"counter".to_vec(), by }, Done::Add(by))
@@ -148,7 +165,7 @@ impl RegionWorld {
             7 => (Operation::Remove { key: key.to_vec() }, Done::Remove),
             _ => {
                 let expected =
-                    self.random.coin().then(|| vec![self.random.between(1, 4).to_le_bytes()[0], fresh]);
+                    scene.random.coin().then(|| vec![scene.random.between(1, 4).to_le_bytes()[0], fresh]);
                 let operation = Operation::CompareAndSet {
                     key: key.to_vec(),
                     expected: expected.clone(),
@@ -157,30 +174,28 @@ impl RegionWorld {
                 (operation, Done::Swap(expected, Some(value)))
             }
         };
-        let pattern = self.clients[at].fixed.unwrap_or_else(|| *self.random.pick(&Pattern::VERSIONED));
-        let thread = ThreadId(1 + self.random.below(2) as u32);
-        let client = &mut self.clients[at];
-        client.machine.use_pattern(pattern);
-        client.made += 1;
+        let pattern = self.fixed.unwrap_or_else(|| *scene.random.pick(&Pattern::VERSIONED));
+        let thread = ThreadId(1 + scene.random.below(2) as u32);
+        self.machine.use_pattern(pattern);
+        self.made += 1;
         let mut out = Vec::new();
-        let Ok(id) = client.machine.call(Time(self.now), thread, operation.clone(), &mut out) else {
+        let Ok(id) = self.machine.call(Time(scene.now), thread, operation.clone(), &mut out) else {
             return Ok(());
         };
         let key = operation.key().to_vec();
-        let place = self.oracle.began(&key, self.now, done);
-        self.trace_line(format_args!("{id:?} begins by {pattern:?}: {operation:?}"));
-        self.clients[at].calls.insert(id, Call { key, place, operation, attempts: 0, again: false });
-        self.client_effects(at, out)
+        let place = scene.oracle.began(&key, scene.now, done);
+        scene.trace.line(scene.now, format_args!("{id:?} begins by {pattern:?}: {operation:?}"));
+        self.calls.insert(id, Call { key, place, operation, attempts: 0, again: false });
+        self.effects(out, scene)
     }
 
     /// Asks again what was answered.
-    fn ask_again(&mut self, at: usize) -> Result<(), Violation> {
-        let client = &mut self.clients[at];
-        if client.finished.is_empty() {
+    fn ask_again(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
+        if self.finished.is_empty() {
             return Ok(());
         }
-        let (id, operation) = self.random.pick(&client.finished).clone();
-        if client.calls.contains_key(&id) {
+        let (id, operation) = scene.random.pick(&self.finished).clone();
+        if self.calls.contains_key(&id) {
             return Ok(());
         }
         let call = Call {
@@ -190,125 +205,111 @@ impl RegionWorld {
             attempts: 1,
             again: true,
         };
-        client.calls.insert(id, call);
+        self.calls.insert(id, call);
         let mut out = Vec::new();
-        client.machine.call_again(Time(self.now), id, operation, &mut out);
-        self.client_effects(at, out)
+        self.machine.call_again(Time(scene.now), id, operation, &mut out);
+        self.effects(out, scene)
     }
 
-    fn read_linearizable(&mut self, at: usize) {
-        let key = self.random.pick(&KEYS).to_vec();
-        let client = &mut self.clients[at];
-        let shard = shard_of(&key, client.config.shards);
-        let Some(stamper) = client.machine.copies().stamper(shard) else { return };
-        client.requests += 1;
-        let request = client.requests;
-        let (from, view) = (Party::Client(client.config.id), client.machine.view());
-        let place = self.oracle.began(&key, self.now, Done::Read);
-        self.clients[at].read = Some((request, Read { key: key.clone(), place, since: self.now }));
+    fn read_linearizable(&mut self, scene: &mut Scene<'_>) {
+        let key = scene.random.pick(&KEYS).to_vec();
+        let shard = shard_of(&key, self.config.shards);
+        let Some(stamper) = self.machine.copies().stamper(shard) else { return };
+        self.requests += 1;
+        let (request, view) = (self.requests, self.machine.view());
+        let place = scene.oracle.began(&key, scene.now, Done::Read);
+        self.read = Some((request, Read { key: key.clone(), place, since: scene.now }));
         let body = Body::Read { request, query: Query::Get { key }, freshness: Freshness::Linearizable };
-        self.send(from, Party::Member(stamper), Message { view, shard, body });
+        scene.asks.push(Ask::Send(self.config.id, stamper, Message { view, shard, body }));
     }
 
-    fn read_any(&mut self, at: usize) {
-        let key = self.random.pick(&KEYS).to_vec();
-        let client = &mut self.clients[at];
-        let shard = shard_of(&key, client.config.shards);
-        let copies: Vec<MemberId> = client.machine.copies().ids().collect();
+    fn read_any(&mut self, scene: &mut Scene<'_>) {
+        let key = scene.random.pick(&KEYS).to_vec();
+        let shard = shard_of(&key, self.config.shards);
+        let copies: Vec<MemberId> = self.machine.copies().ids().collect();
         if copies.is_empty() {
             return;
         }
-        let to = *self.random.pick(&copies);
-        let client = &self.clients[at];
-        let (from, view) = (Party::Client(client.config.id), client.machine.view());
+        let to = *scene.random.pick(&copies);
+        let view = self.machine.view();
         let body = Body::Read { request: 0, query: Query::Get { key }, freshness: Freshness::Any };
-        self.send(from, Party::Member(to), Message { view, shard, body });
+        scene.asks.push(Ask::Send(self.config.id, to, Message { view, shard, body }));
     }
 
-    pub(crate) fn client_learns(&mut self, at: usize, view: &View) -> Result<(), Violation> {
+    pub(crate) fn learns(&mut self, view: &View, scene: &mut Scene<'_>) -> Result<(), Violation> {
         let mut out = Vec::new();
-        let now = Time(self.now);
-        self.clients[at].machine.view_known(now, view, &mut out);
-        self.client_effects(at, out)
+        self.machine.view_known(Time(scene.now), view, &mut out);
+        self.effects(out, scene)
     }
 
-    pub(crate) fn client_hears(
+    /// Hears of a member what is meant for this life of it.
+    pub(crate) fn hears(
         &mut self,
-        at: usize,
-        client: ClientId,
         member: MemberId,
         message: Message,
+        scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
-        if !self.clients[at].has(client) {
-            return Ok(());
-        }
         match &message.body {
             Body::Answer { request: 0, found: Ok(found) } => {
-                return self.oracle.read_of_any_copy(message.shard, found.at, found.digest);
+                return scene.oracle.read_of_any_copy(message.shard, found.at, found.digest);
             }
             Body::Answer { request, found } => {
-                let asked = self.clients[at].read.take_if(|(asked, _)| asked == request);
+                let asked = self.read.take_if(|(asked, _)| asked == request);
                 if let (Some((_, read)), Ok(found)) = (asked, found) {
                     let value = found.entries.first().map(|(_, stored)| stored.value.clone());
-                    self.oracle.ended(&read.key, read.place, self.now, Saw::Value(value));
-                    self.hit(Reach::LinearizableRead);
+                    scene.oracle.ended(&read.key, read.place, scene.now, Saw::Value(value));
+                    scene.reached.hit(Reach::LinearizableRead);
                 }
                 return Ok(());
             }
-            Body::Refused { refusal: Refusal::OtherView(_), .. } => self.hit(Reach::ViewsDiffered),
+            Body::Refused { refusal: Refusal::OtherView(_), .. } => scene.reached.hit(Reach::ViewsDiffered),
             _ => {}
         }
         let mut out = Vec::new();
-        let now = Time(self.now);
-        self.clients[at].machine.received(now, member, message, &mut out);
-        self.client_effects(at, out)
+        self.machine.received(Time(scene.now), member, message, &mut out);
+        self.effects(out, scene)
     }
 
-    fn client_effects(&mut self, at: usize, out: Vec<ClientEffect>) -> Result<(), Violation> {
+    fn effects(&mut self, out: Vec<ClientEffect>, scene: &mut Scene<'_>) -> Result<(), Violation> {
         for effect in out {
             match effect {
                 ClientEffect::Send { to, message } => {
-                    let client = &mut self.clients[at];
                     if let Body::Operate { id, .. } | Body::VersionRequest { id } | Body::Tagged { id, .. } =
                         &message.body
-                        && let Some(call) = client.calls.get_mut(id)
+                        && let Some(call) = self.calls.get_mut(id)
                     {
                         call.attempts += 1;
                     }
-                    let from = Party::Client(client.config.id);
-                    self.send(from, Party::Member(to), message);
+                    scene.asks.push(Ask::Send(self.config.id, to, message));
                 }
-                ClientEffect::AskView => {
-                    let view = self.source.view.clone();
-                    self.tell_view(at, view);
-                }
-                ClientEffect::Ended { id, ended } => self.call_ended(at, id, ended)?,
+                ClientEffect::AskView => scene.asks.push(Ask::View),
+                ClientEffect::Ended { id, ended } => self.call_ended(id, ended, scene)?,
                 ClientEffect::NotSeen { .. } => {}
             }
         }
         Ok(())
     }
 
-    fn call_ended(&mut self, at: usize, id: OperationId, ended: Ended) -> Result<(), Violation> {
-        let Some(call) = self.clients[at].calls.remove(&id) else { return Ok(()) };
-        self.trace_line(format_args!("{id:?} ends: {ended:?}"));
+    fn call_ended(&mut self, id: OperationId, ended: Ended, scene: &mut Scene<'_>) -> Result<(), Violation> {
+        let Some(call) = self.calls.remove(&id) else { return Ok(()) };
+        scene.trace.line(scene.now, format_args!("{id:?} ends: {ended:?}"));
         match ended {
             Ended::Done { seen, duplicate } => {
                 let shard = shard_of(&call.key, self.config.shards);
-                self.oracle.told(id, shard, seen, duplicate, call.attempts)?;
+                scene.oracle.told(id, shard, seen, duplicate, call.attempts)?;
                 if !call.again {
-                    self.oracle.ended(&call.key, call.place, self.now, saw(seen));
-                    self.clients[at].finished.push((id, call.operation));
-                    if self.healed() {
-                        self.clients[at].good = true;
+                    scene.oracle.ended(&call.key, call.place, scene.now, saw(seen));
+                    self.finished.push((id, call.operation));
+                    if scene.healed {
+                        self.good = true;
                     }
                 }
             }
-            Ended::Unknown => self.hit(Reach::EndedUnknown),
-            Ended::Obsolete => self.hit(Reach::ToldObsolete),
+            Ended::Unknown => scene.reached.hit(Reach::EndedUnknown),
+            Ended::Obsolete => scene.reached.hit(Reach::ToldObsolete),
             Ended::Evicted => {
-                self.hit(Reach::ToldEvicted);
-                self.client_dies(at);
+                scene.reached.hit(Reach::ToldEvicted);
+                self.dies(scene);
             }
             Ended::TooLong(too_long) => {
                 return Err(Violation::new(

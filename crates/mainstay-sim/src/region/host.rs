@@ -1,5 +1,6 @@
 //! One server: a copy of the region, its journal, and what waits for the journal.
 
+use super::oracle::Inspected;
 use crate::random::Random;
 use mainstay_region::effect::{Effect, RecordNumber};
 use mainstay_region::limits::Config;
@@ -91,6 +92,21 @@ impl Host {
         }
         self.waiting.push_back((after, waiting));
         None
+    }
+
+    /// For the oracle, behind a step that led to `out`.
+    pub(crate) fn looked_at<'a>(&'a mut self, out: &'a [Effect]) -> Inspected<'a> {
+        let appended = out.iter().filter_map(|effect| match effect {
+            Effect::Append { bytes, .. } => Some(bytes.as_slice()),
+            _ => None,
+        });
+        Inspected {
+            number: self.number,
+            region: self.region.as_ref().expect("it has just taken a step"),
+            watched: &mut self.watched,
+            reported: self.reported,
+            appended: appended.collect(),
+        }
     }
 
     pub(crate) fn append(&mut self, effect: Effect) {

@@ -7,10 +7,11 @@
 //!                                                                                  source of views
 //! ```
 
-mod clients;
+pub(crate) mod clients;
 mod host;
 mod linearizable;
-mod oracle;
+pub(crate) mod oracle;
+mod scene;
 mod source;
 mod source_acts;
 pub(crate) mod world;

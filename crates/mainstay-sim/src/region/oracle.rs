@@ -1,6 +1,5 @@
 //! What the oracle knows: which content each version has, which sequence was applied, what clients were told.
 
-use super::host::Host;
 use super::linearizable::{Done, Saw, Seen};
 use crate::properties::{
     Violation, region_acknowledged_stays, region_copies_agree, region_fenced, region_first_result,
@@ -9,19 +8,30 @@ use crate::properties::{
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
 use mainstay_region::duplicates::Seen as Given;
-use mainstay_region::effect::Effect;
 use mainstay_region::limits::Config;
 use mainstay_region::log::Entry;
-use mainstay_region::message::Body;
 use mainstay_region::operation::Outcome;
 use mainstay_region::record::Record;
-use mainstay_region::region::Phase;
+use mainstay_region::region::{Phase, Region};
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::view::ViewId;
 use std::collections::BTreeMap;
 
 /// What the agreed sequence has at a version.
 pub(crate) type Agreed = Option<(OperationId, Outcome)>;
+
+/// One copy behind a step.
+pub(crate) struct Inspected<'a> {
+    /// Its server.
+    pub(crate) number: u8,
+    pub(crate) region: &'a Region,
+    /// Of each shard: the last version of it that was looked at.
+    pub(crate) watched: &'a mut [Version],
+    /// The view that it reported for last.
+    pub(crate) reported: Option<ViewId>,
+    /// Records that it appended in the step.
+    pub(crate) appended: Vec<&'a [u8]>,
+}
 
 /// The oracle.
 pub(crate) struct Oracle {
@@ -56,30 +66,20 @@ impl Oracle {
         }
     }
 
-    /// Looks at a copy behind one of its steps.
+    /// Looks at a copy behind one of its steps: what it accepted, and what it applied.
     pub(crate) fn stepped(
         &mut self,
-        host: &mut Host,
+        inspected: Inspected<'_>,
         said_in: Option<(ViewId, bool)>,
-        ticked: bool,
-        out: &[Effect],
     ) -> Result<(), Violation> {
-        let Some(region) = &host.region else { return Ok(()) };
+        let Inspected { number, region, watched, reported, appended } = inspected;
         let standing = region.standing();
-        for effect in out {
-            match effect {
-                Effect::Append { bytes, .. } => {
-                    let record = postcard::from_bytes(bytes).expect("the region wrote it");
-                    if let Record::Accepted { shard, counter, entry } = record {
-                        let version = Version { view: standing, counter };
-                        region_fenced::check(host.number, version, said_in, host.reported)?;
-                        region_one_payload::check(&mut self.contents, host.number, shard, version, entry)?;
-                    }
-                }
-                Effect::Send { message, .. } if ticked && matches!(message.body, Body::Entry { .. }) => {
-                    self.reached.hit(Reach::SentAgain);
-                }
-                _ => {}
+        for bytes in appended {
+            let record = postcard::from_bytes(bytes).expect("the region wrote it");
+            if let Record::Accepted { shard, counter, entry } = record {
+                let version = Version { view: standing, counter };
+                region_fenced::check(number, version, said_in, reported)?;
+                region_one_payload::check(&mut self.contents, number, shard, version, entry)?;
             }
         }
         if region.phase() == Phase::Learning {
@@ -87,7 +87,7 @@ impl Oracle {
         }
         for shard in 0..self.config.shards {
             let state = region.state(shard);
-            let watched = &mut host.watched[usize::from(shard)];
+            let watched = &mut watched[usize::from(shard)];
             if state.at == *watched {
                 continue;
             }
@@ -98,7 +98,7 @@ impl Oracle {
                 region_copies_agree::check_applied(
                     &mut self.agreed,
                     &mut self.versions,
-                    host.number,
+                    number,
                     shard,
                     change,
                 )?;
@@ -110,7 +110,7 @@ impl Oracle {
                 self.reached.hit(Reach::CutWithUnstable);
             }
             *watched = state.at;
-            region_copies_agree::check_digest(&mut self.digests, host.number, shard, state)?;
+            region_copies_agree::check_digest(&mut self.digests, number, shard, state)?;
             if region.sizes(shard)[1].1 > 0 {
                 self.reached.hit(Reach::HeldBack);
             }
@@ -162,7 +162,7 @@ impl Oracle {
     }
 
     /// Everything is at rest.
-    pub(crate) fn end(&mut self, hosts: &[Host], trace: &mut Trace, now: u64) -> Result<(), Violation> {
+    pub(crate) fn end(&mut self, copies: &[&Region], trace: &mut Trace, now: u64) -> Result<(), Violation> {
         region_acknowledged_stays::check(&self.told, &self.agreed, ViewId(u64::MAX))?;
         for (shard, version) in self.contents.keys() {
             if !self.agreed.contains_key(&(*shard, *version)) {
@@ -171,8 +171,7 @@ impl Oracle {
             }
         }
         for shard in 0..self.config.shards {
-            let digests: Vec<u64> =
-                hosts.iter().filter_map(|host| Some(host.region.as_ref()?.state(shard).digest)).collect();
+            let digests: Vec<u64> = copies.iter().map(|region| region.state(shard).digest).collect();
             trace.line(now, format_args!("shard {shard}: {digests:x?}"));
             region_copies_agree::check_end(shard, &digests)?;
         }

@@ -66,8 +66,8 @@ pub(crate) struct RegionWorld {
     links: BTreeMap<(Party, Party), (u64, u64)>,
     steps: u64,
     crashes: u64,
-    reached: Reached,
-    trace: Trace,
+    pub(crate) reached: Reached,
+    pub(crate) trace: Trace,
     next_store: u8,
     /// The next crash comes within the effects of a step.
     crash_soon: Option<usize>,
@@ -173,7 +173,9 @@ impl RegionWorld {
             }
             self.happen(next)?;
             if self.healed() && self.at_rest() {
-                return self.oracle.end(&self.hosts, &mut self.trace, self.now);
+                let copies: Vec<&Region> =
+                    self.hosts.iter().filter_map(|host| host.region.as_ref()).collect();
+                return self.oracle.end(&copies, &mut self.trace, self.now);
             }
         }
         Ok(())
@@ -395,7 +397,11 @@ impl RegionWorld {
         self.steps += 1;
         let ticked = matches!(event, Event::Tick);
         region.step(now, event, &mut out);
-        self.oracle.stepped(host, said_in, ticked, &out)?;
+        let sends_again = |effect: &Effect| matches!(effect, Effect::Send { message, .. } if matches!(message.body, Body::Entry { .. }));
+        if ticked && out.iter().any(sends_again) {
+            self.reached.hit(Reach::SentAgain);
+        }
+        self.oracle.stepped(host.looked_at(&out), said_in)?;
         let crash_at = match self.crash_soon {
             Some(chosen) if chosen == at => Some(self.random.index(out.len() + 1)),
             _ => None,
