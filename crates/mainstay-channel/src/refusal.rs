@@ -246,6 +246,15 @@ pub enum Refusal {
         /// Its line, and its version.
         theirs: (SnapshotId, u32),
     },
+    /// This node is asked for what it holds for a peer, and can let some of it leave no more: its journal is poisoned.
+    #[error(
+        "a write or sync of this node's journal failed, and what {node} asks of it waits for that; nothing is lost that was acknowledged: \
+         start this node again, and its next life answers"
+    )]
+    Poisoned {
+        /// Who asks.
+        node: NodeId,
+    },
     /// Bytes that are no frame, or control bytes that no logging protocol writes.
     #[error(
         "bytes came that no node of this version writes; nothing was taken in: let only nodes of this cluster connect"
@@ -280,6 +289,7 @@ impl Refusal {
             Self::PeerOrphaned { .. } => 17,
             Self::Orphaned { .. } => 18,
             Self::OtherLine { .. } => 19,
+            Self::Poisoned { .. } => 20,
         }
     }
 

@@ -10,6 +10,7 @@ use mainstay_process::checkpoint;
 use mainstay_process::record::delivery::Delivery;
 use mainstay_process::record::recalled;
 use mainstay_process::record::started::{self, Started};
+use mainstay_process::waits::Wait;
 use mainstay_types::id::Lsn;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -61,6 +62,8 @@ struct Running {
     outputs_pending: u64,
     outputs_in_doubt: u64,
     peers: Vec<Peer>,
+    waits_for: Vec<Wait>,
+    kept_waiting: Vec<u32>,
     recovery: Prediction,
 }
 
@@ -124,6 +127,14 @@ fn print(status: &Running) {
         println!(
             "node {node:<7} {messages} messages are kept for it, {bytes} bytes in memory and {spilled_bytes} outside"
         );
+    }
+    for node in &status.kept_waiting {
+        println!(
+            "asked by     node {node}, which recovers: answered when what this one recovered can no longer be lost"
+        );
+    }
+    for wait in &status.waits_for {
+        println!("waits for    {wait}");
     }
     let Prediction { deliveries, bytes, seconds, opening_seconds, delivery_us, basis } = &status.recovery;
     let about = match seconds {

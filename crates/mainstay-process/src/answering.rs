@@ -3,11 +3,14 @@
 //! A node that collects as well answers last: when all that do not collect have told it what they hold.
 
 use crate::collecting::Collecting;
+use crate::effect::Effect;
 use crate::handler::Handler;
 use crate::lifecycle::Life;
 use crate::process::Process;
 use crate::sessions::put_ready;
 use mainstay_channel::frame::Frame;
+use mainstay_channel::refusal::Refusal;
+use mainstay_journal::journal::Health;
 use mainstay_journal::memory::PageMemory;
 use mainstay_types::id::NodeId;
 use mainstay_types::rules::Rule;
@@ -32,11 +35,16 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         sessions.put(peer, &links.channel.close_collection(peer));
     }
 
-    /// Those whose answer waited for what may leave.
-    pub(crate) fn answer_the_unanswered(&mut self) {
+    /// Those whose answer waited for what may leave. Where it never may, because the journal is poisoned, they are told so: the next life answers.
+    pub(crate) fn answer_the_unanswered(&mut self, out: &mut Vec<Effect>) {
         let unanswered = self.sessions.as_mut().map(|sessions| std::mem::take(&mut sessions.unanswered));
         for peer in unanswered.into_iter().flatten() {
             self.answer_collector(peer);
+        }
+        if matches!(self.journal.health(), Health::Poisoned { .. }) {
+            for peer in self.kept_waiting() {
+                self.hang_up(peer, Refusal::Poisoned { node: peer }.into(), out);
+            }
         }
     }
 

@@ -161,6 +161,10 @@ impl Collecting {
         &self.recovering
     }
 
+    pub(crate) fn waits_to_be_told_by(&self, peer: NodeId) -> bool {
+        self.waiting_for.contains(&peer)
+    }
+
     /// Whether nobody is left to hear from but nodes that collect themselves: a node that collects answers another one last, with what
     /// it has heard from those that do not.
     pub(crate) fn may_answer(&self) -> bool {

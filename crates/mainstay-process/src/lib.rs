@@ -57,3 +57,4 @@ pub mod stats;
 pub mod summary;
 mod tables;
 mod timers;
+pub mod waits;

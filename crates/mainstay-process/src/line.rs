@@ -155,6 +155,11 @@ impl Line {
         self.told.remove(&peer);
     }
 
+    /// Whether `peer` has said that it is in session with these lives.
+    pub(crate) fn agrees(&self, peer: NodeId, lives: &[(NodeId, Incarnation)]) -> bool {
+        self.agreed.get(&peer).is_some_and(|agreed| agreed == lives)
+    }
+
     pub(crate) fn take_agreed(&mut self, peer: NodeId, asks: bool, lives: Lives) {
         if asks {
             self.asking.insert(peer);
@@ -407,7 +412,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
         }
         let all_agree = links.channel.is_everyone(&lives)
-            && links.nodes.iter().all(|peer| self.line.agreed.get(peer) == Some(&lives));
+            && links.nodes.iter().all(|&peer| self.line.agrees(peer, &lives));
         if settles && all_agree {
             links.channel.settling(false);
             self.life = Life::Running;

@@ -365,7 +365,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn after_step(&mut self, round_ends: bool, out: &mut Vec<Effect>) {
         if self.life != Life::Abandoned {
             self.publish(out);
-            self.answer_the_unanswered();
+            self.answer_the_unanswered(out);
             self.settle(out);
             self.go_on(out);
             self.say_passive();

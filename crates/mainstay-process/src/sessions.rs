@@ -50,6 +50,8 @@ pub(crate) struct Sessions {
     pub(crate) covering: Covering,
     /// Who collects, and is answered when all that this life recovered for it may leave.
     pub(crate) unanswered: BTreeSet<NodeId>,
+    /// Why a peer ended its last session with this node, in its own words; until it has greeted again.
+    pub(crate) refused_by: BTreeMap<NodeId, String>,
 }
 
 /// A message on its way to being delivered.
@@ -288,6 +290,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             // Heard of before it is taken in.
             Frame::Marker { .. } => {}
             Frame::Refused { code, text } => {
+                sessions.refused_by.insert(peer, text.to_owned());
                 return Err(HangUp::RefusedByPeer { peer, code, text: text.to_owned() });
             }
         }
@@ -322,6 +325,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
             return Ok(());
         };
+        sessions.refused_by.remove(&peer);
         // What came in an earlier session and is not delivered comes again in this one.
         self.backlog.retain(|pending| !is_from(&pending.delivery, peer));
         sessions.postponed.retain(|arrived| arrived.from != peer);

@@ -8,6 +8,7 @@ use mainstay_channel::limits::Limits;
 use mainstay_process::effect::Effect;
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_process::loss::Loss;
+use mainstay_process::waits::{Wait, Why};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::determinant::{Place, Point};
 use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
@@ -283,6 +284,54 @@ fn a_ring_of_nodes_that_each_wait_for_the_replay_of_another_is_found_and_what_is
     let loss =
         Loss::Recovered { life: Incarnation(one.life.0 - 1), recovered: DeliveryIndex(1), together_with };
     assert_eq!(net.beyond.expect("it was set").losses, [(NodeId(1), loss)]);
+}
+
+/// What the second recovered waits for the first's journal, so that the third, which recovers, is not answered. While there is hope it is said who waits
+/// for whom; when the second's own journal fails, the third is told what to do.
+#[test]
+fn who_keeps_a_recovering_node_waiting_says_for_whom_and_a_poisoned_one_that_it_cannot_answer() {
+    let mut net = Net::new([Policy::Optimistic, Policy::Optimistic, Policy::SenderBased], Level::Disk, 1);
+    net.settle();
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    net.ask(one, "r");
+    net.arrive(1, 2);
+    net.finish_disk_of(2);
+    for node in [two, three] {
+        net.crash(node);
+        net.start(node, None);
+    }
+    let around = |net: &mut Net| {
+        for _ in 0..5 {
+            for (from, to) in [(1, 2), (2, 1), (2, 3), (3, 2), (1, 3), (3, 1)] {
+                net.arrive(from, to);
+            }
+        }
+    };
+    around(&mut net);
+    let waits = |net: &Net, node: &NodeId| net.nodes[node].process.waits_for();
+    assert_eq!(waits(&net, &three), [Wait { node: two, why: Why::Collected }]);
+    assert_eq!(net.nodes[&two].process.kept_waiting(), [three].into());
+    assert_eq!(waits(&net, &two), [Wait { node: one, why: Why::Journal }]);
+
+    net.beyond = Some(Beyond::default());
+    net.ask(two, "s");
+    net.nodes.get_mut(&two).expect("it runs").fail_disk();
+    net.take_out(two);
+    let why = waits(&net, &three).remove(0).why;
+    assert!(
+        matches!(&why, Why::Apart { refused: Some(text) } if text.contains("start this node again")),
+        "{why:?}"
+    );
+    // Which is one crash more beside that of the third than the third survives.
+    net.restart(two);
+    net.settle();
+    assert_eq!((waits(&net, &three), waits(&net, &two)), (Vec::new(), Vec::new()));
+    for (node, name) in [(one, "r"), (two, "s")] {
+        net.ask(node, name);
+        net.settle();
+    }
+    net.answers = net.beyond.take().expect("it was set").answers;
+    net.check(&["r", "s"].map(str::to_owned));
 }
 
 /// `node`, which does not run, greets the first in a life that recovers.

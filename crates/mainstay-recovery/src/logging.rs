@@ -230,6 +230,12 @@ pub trait Logging: Debug + Send {
     /// The highest delivery that, with everything it depends on, survives the failures that the policy plans for.
     fn recoverable(&self) -> DeliveryIndex;
 
+    /// Whether the journal of `peer` must have become safe further than it is said to be before [`Self::recoverable`] reaches this node's own last
+    /// delivery.
+    fn waits_for_journal_of(&self, _peer: NodeId) -> bool {
+        false
+    }
+
     /// A session with `peer` began, in its life `incarnation`: what the last session may have lost is told again.
     fn connected(&mut self, peer: NodeId, incarnation: Incarnation, wishes: &mut Vec<Wish>);
 

@@ -73,6 +73,10 @@ impl Logging for Mixed {
         if self.strange(to) { index } else { self.own.waits_for(to, index) }
     }
 
+    fn waits_for_journal_of(&self, peer: NodeId) -> bool {
+        self.own.waits_for_journal_of(peer)
+    }
+
     fn message_waits(&self) -> Option<Lsn> {
         self.own.message_waits()
     }

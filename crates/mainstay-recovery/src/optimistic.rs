@@ -461,6 +461,10 @@ impl Logging for Optimistic {
         self.recoverable
     }
 
+    fn waits_for_journal_of(&self, peer: NodeId) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| peer.dependency.first_unstable().is_some())
+    }
+
     fn connected(&mut self, peer: NodeId, _incarnation: Incarnation, wishes: &mut Vec<Wish>) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.hurried = None;

@@ -134,6 +134,11 @@ impl Together {
         !self.asked.is_empty()
     }
 
+    /// Whether `node` has not.
+    pub(crate) fn waits_for(&self, node: NodeId) -> bool {
+        self.asked.contains(&node)
+    }
+
     /// A session with `node` begins, or ended: what it was asked in an earlier one is not answered any more.
     pub(crate) fn session_changed(&mut self, node: NodeId) {
         self.asked.remove(&node);

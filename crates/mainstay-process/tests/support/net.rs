@@ -139,8 +139,11 @@ impl Beyond {
                 let for_a_loss = matches!(
                     why,
                     HangUp::Refused(
-                        Refusal::PeerOrphaned { .. } | Refusal::Orphaned { .. } | Refusal::Ahead { .. }
-                    ) | HangUp::RefusedByPeer { code: 10 | 17 | 18, .. }
+                        Refusal::PeerOrphaned { .. }
+                            | Refusal::Orphaned { .. }
+                            | Refusal::Ahead { .. }
+                            | Refusal::Poisoned { .. }
+                    ) | HangUp::RefusedByPeer { code: 10 | 17 | 18 | 20, .. }
                 );
                 assert!(for_a_loss, "{node} hangs up on {peer}: {why}");
                 refused.push(peer);

@@ -39,8 +39,8 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
     let looked = look(shared, |core| {
         let (process, journal) = (&core.process, core.process.journal());
         // Other nodes are giving back what this one lost: its recovery is not over.
-        let collected = process.is_collecting().then(|| process.stats().replayed);
-        (journal.health(), journal.end(), journal.durable(), process.executed(), collected)
+        let recovering = process.is_collecting().then(|| (process.stats().replayed, process.waits_for()));
+        (journal.health(), journal.end(), journal.durable(), process.executed(), recovering)
     })
     .await;
     let level = shared.level;
@@ -50,8 +50,11 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
             let doing = if shared.phase() == Phase::Ended { "stopped" } else { "recovering" };
             (503, serde_json::json!({ "status": doing, "level": level, "replayed": replayed }))
         }
-        Some((Health::Good, .., Some(replayed))) => {
-            (503, serde_json::json!({ "status": "recovering", "level": level, "replayed": replayed }))
+        Some((Health::Good, .., Some((replayed, waits_for)))) => {
+            let body = serde_json::json!({
+                "status": "recovering", "level": level, "replayed": replayed, "waits_for": waits_for,
+            });
+            (503, body)
         }
         Some((health, end, durable, executed, _)) => {
             let (status, doing) = match health {

@@ -4,6 +4,7 @@ use super::report::{json, look};
 use super::{Answered, Ingress};
 use crate::prediction::Prediction;
 use mainstay_journal::journal::Health;
+use mainstay_process::waits::Wait;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,10 @@ struct Status {
     outputs_in_doubt: usize,
     /// Other nodes, with what is kept for each.
     peers: Vec<Peer>,
+    /// Other nodes that it waits for, and why: to recover, or to answer those that it keeps waiting.
+    waits_for: Vec<Wait>,
+    /// Nodes that recover and wait for its answer.
+    kept_waiting: Vec<u32>,
     recovery: Prediction,
     #[serde(skip)]
     checkpoint_file: PathBuf,
@@ -89,6 +94,8 @@ pub(super) async fn status(ingress: &Ingress) -> Answered {
                 outputs_pending: stats.outputs_pending,
                 outputs_in_doubt: stats.outputs_in_doubt,
                 peers: peers.collect(),
+                waits_for: process.waits_for(),
+                kept_waiting: process.kept_waiting().iter().map(|node| node.0).collect(),
                 recovery: Prediction::default(),
                 checkpoint_file: core.checkpoint_file(to_replay.from),
             },
