@@ -134,9 +134,19 @@ impl fmt::Display for Loss {
                      {executed} or further, is undone, with every answer and output made of it that had left: {requests} requests, {outputs} \
                      outputs"
                 )?;
-                match named.as_slice() {
-                    [] => Ok(()),
-                    [.., _] => write!(f, " (requests: {})", named.join(", ")),
+                let quoted: Vec<String> = named.iter().map(|name| format!("`{name}`")).collect();
+                match named.len() as u64 {
+                    0 => Ok(()),
+                    all if all == *requests => {
+                        write!(f, " (undone requests, by their keys: {})", quoted.join(", "))
+                    }
+                    some => {
+                        write!(
+                            f,
+                            " (the first {some} of the undone requests, by their keys: {})",
+                            quoted.join(", ")
+                        )
+                    }
                 }
             }
             Self::Orphan { orphan, lost_by, depends_on, recovered } => write!(
@@ -172,5 +182,21 @@ mod tests {
             "{two}"
         );
         assert!(none.starts_with("recovered less than another node depends on, so"), "{none}");
+    }
+
+    #[test]
+    fn undone_requests_are_named_as_what_they_are_and_as_how_many_of_them() {
+        let said = |requests| {
+            let (life, lost_by) = (Incarnation(1), NodeId(2));
+            let (kept, executed) = (DeliveryIndex(7), DeliveryIndex(9));
+            let named = ["a", "b"].map(str::to_owned).to_vec();
+            Loss::Undone { life, kept, executed, lost_by, requests, outputs: 0, named }.to_string()
+        };
+        assert!(said(2).ends_with("(undone requests, by their keys: `a`, `b`)"), "{}", said(2));
+        assert!(
+            said(9).ends_with("(the first 2 of the undone requests, by their keys: `a`, `b`)"),
+            "{}",
+            said(9)
+        );
     }
 }

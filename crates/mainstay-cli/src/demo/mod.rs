@@ -48,7 +48,8 @@ use std::path::PathBuf;
                                              power cuts: of nodes now and then, then of all at once, anywhere
   mainstay demo --topology pipeline --policy mixed --requests 20000 --kills 100 --seed 7 --json
 
-Exit code 0 only when nothing is lost and nothing doubled.")]
+Exit code 0 only when nothing is lost and nothing doubled; with --beyond, when nothing is lost but what the nodes name, nothing is doubled,
+and all go on.")]
 pub(crate) struct Demo {
     /// Requests, all clients together: 40000, or with --topology 8000, unless given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
@@ -66,7 +67,7 @@ pub(crate) struct Demo {
     /// the node's memory with them, as if its machine had lost power; never more are down at once than the policy survives.
     #[arg(long, conflicts_with = "lose_ring")]
     pub(crate) topology: Option<topology::Topology>,
-    /// How the nodes log: pessimistic, deferred, sender-based, hybrid (unless given), causal or causal:2, optimistic; or mixed:
+    /// How the nodes log: immediate (or pessimistic), deferred, sender-based, hybrid (unless given), causal or causal:2, optimistic; or mixed:
     /// deferred, sender-based and hybrid, one node each.
     #[arg(long, value_name = "POLICY", requires = "topology")]
     pub(crate) policy: Option<topology::policies::Policies>,

@@ -7,6 +7,7 @@ use crate::verdict::UsageError;
 use anyhow::{Context, bail};
 use mainstay_process::snapshot::PartState;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,18 @@ const PART_BYTES_MAX: u64 = 64 << 30;
 
 /// How long a part may take to be fetched.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// What is read of a node's status.
+#[derive(Deserialize)]
+struct Status {
+    peers: Vec<Peer>,
+}
+
+/// Another node of its list.
+#[derive(Deserialize)]
+struct Peer {
+    node: u32,
+}
 
 #[derive(Deserialize)]
 struct Begun {
@@ -61,6 +74,7 @@ pub(super) fn take(nodes: &[String], directory: &Path, within: Duration, how: Ho
     }
     let nodes: Vec<String> = nodes.iter().map(|url| url.trim_end_matches('/').to_owned()).collect();
     let agent = agent(ANSWER_TIMEOUT);
+    check_all_are_named(&agent, &nodes)?;
     let deadline = Instant::now() + within;
     let mut last = "no node could begin one".to_owned();
     for first in (0..nodes.len()).cycle() {
@@ -115,6 +129,30 @@ pub(super) fn take(nodes: &[String], directory: &Path, within: Duration, how: Ho
         std::thread::sleep(AGAIN_AFTER);
     }
     Err(UsageError { explanation: "name the nodes: --node URL".to_owned() }.into())
+}
+
+/// Refuses fewer URLs than the cluster has nodes, before any node writes its state. Who does not answer now is asked later.
+fn check_all_are_named(agent: &ureq::Agent, urls: &[String]) -> Result<(), UsageError> {
+    let peers_of = |url: &String| {
+        let text = agent.get(format!("{url}/status")).call().ok()?.body_mut().read_to_string().ok()?;
+        let Status { peers } = serde_json::from_str(&text).ok()?;
+        Some(peers.into_iter().map(|peer| peer.node).collect::<BTreeSet<_>>())
+    };
+    let told: Vec<BTreeSet<u32>> = urls.iter().filter_map(peers_of).collect();
+    let nodes = told.iter().map(BTreeSet::len).max().map_or(0, |peers| peers + 1);
+    if nodes <= urls.len() {
+        return Ok(());
+    }
+    // Nobody is a peer of itself: all of those that answer know who is not among them.
+    let missing = told.iter().skip(1).fold(told[0].clone(), |missing, peers| &missing & peers);
+    let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+    Err(UsageError {
+        explanation: format!(
+            "the cluster has {nodes} nodes, and --node names {}: give the URL of every node, also of {}. Nothing was begun",
+            urls.len(),
+            missing.join(", ")
+        ),
+    })
 }
 
 fn begin(agent: &ureq::Agent, node: &str, last: &mut String) -> Option<String> {

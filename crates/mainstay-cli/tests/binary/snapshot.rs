@@ -35,6 +35,13 @@ fn snapshot_during_kills_and_go_back(policy: &str, how_taken: &[&str]) {
     let (asked, over) = (AtomicU64::new(BEFORE), AtomicBool::new(false));
     let urls: Vec<String> = nodes.http.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
     let taken_into = Folder::new();
+    let too_few = run(&taken_into, &["snapshot", "line", "--node", &urls[0], &urls[2]]);
+    assert_eq!(too_few.code, 2, "{}", too_few.err);
+    assert!(
+        too_few.err.contains("3 nodes, and --node names 2: give the URL of every node, also of 2."),
+        "{}",
+        too_few.err
+    );
     let taken = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {

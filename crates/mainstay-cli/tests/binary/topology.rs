@@ -31,8 +31,8 @@ fn nothing_is_lost_or_doubled_under(policy: &str, down_max: u64) {
 }
 
 #[test]
-fn pessimistic() {
-    nothing_is_lost_or_doubled_under("pessimistic", 2);
+fn immediate() {
+    nothing_is_lost_or_doubled_under("immediate", 2);
 }
 
 #[test]

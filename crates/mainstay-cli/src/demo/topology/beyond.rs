@@ -22,7 +22,7 @@ use crate::demo::plan::Moment;
 use crate::demo::report::add_row;
 use crate::demo::requests::{CLIENTS, share};
 use anyhow::Context;
-use mainstay_process::loss::Loss;
+use mainstay_process::loss::{Loss, UNDONE_REQUESTS_NAMED_MAX};
 use mainstay_types::level::Level;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 
 /// The purpose of what is drawn here.
 const PURPOSE: u64 = u64::MAX - 2;
+
+/// Undone requests that the table names of each loss.
+const UNDONE_SHOWN_MAX: usize = 3;
 
 /// What was said, and what was lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -82,6 +85,48 @@ pub(crate) struct Stated {
 #[derive(Deserialize)]
 struct Losses {
     losses: Vec<Loss>,
+}
+
+/// With fewer of the requests by name.
+fn shortened(loss: &Loss) -> Loss {
+    let mut loss = loss.clone();
+    if let Loss::Undone { named, .. } = &mut loss {
+        named.truncate(UNDONE_SHOWN_MAX);
+    }
+    loss
+}
+
+/// The last words of the demo: whether that was as promised, and where to look next.
+#[must_use]
+pub(crate) fn closing_words(report: &Report, folder: &RunFolder, keep: bool) -> String {
+    let Report { lost_and_named, policy, .. } = report;
+    let mut words = if report.kept() {
+        format!(
+            "As promised beyond what {policy} survives: {lost_and_named} answers were lost, all of them named by the nodes that gave them; nothing \
+             else was lost, nothing was done twice, and all went on by themselves.\n"
+        )
+    } else if report.went_on {
+        "THE PROMISE WAS BROKEN; the lines marked with ! and the figures above say where.\n".to_owned()
+    } else {
+        "THE PROMISE WAS BROKEN: the nodes did not go on by themselves.\n".to_owned()
+    };
+    words.push_str("\nWhere to look next:\n");
+    if keep {
+        words.push_str(&format!(
+            "  mainstay journal dump {}    every record of a node, also what it states as lost\n  \
+               {}    what clients and nodes wrote\n",
+            folder.node(0).display(),
+            folder.path().display()
+        ));
+    } else {
+        words.push_str("  mainstay demo --topology pipeline --beyond --keep      keep the files\n");
+    }
+    words.push_str(&format!(
+        "  curl URL/losses                                        what a running node states as lost\n  \
+           mainstay demo --topology pipeline --beyond --json      the figures, and up to {UNDONE_REQUESTS_NAMED_MAX} undone requests of a loss by name\n  \
+           docs/message-logging.md                                \"More failures than a policy survives\""
+    ));
+    words
 }
 
 /// As many machines at once as are too many.
@@ -251,7 +296,7 @@ impl Report {
         let went_on = if self.went_on { "yes" } else { "no" };
         row("went on by itself", &went_on, "all requests answered all the same");
         for Stated { by, loss } in &self.losses {
-            text.push_str(&format!("  {by}: {loss}\n"));
+            text.push_str(&format!("  {by}: {}\n", shortened(loss)));
         }
         for described in &self.described {
             text.push_str(&format!("  ! {described}\n"));

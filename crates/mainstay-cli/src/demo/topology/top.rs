@@ -96,9 +96,11 @@ pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool)
             })
         }),
         Some(last) => beyond::run(&folder, &settings, last, interrupted).and_then(|report| {
+            let keep = options.keep || options.dir.is_some() || !report.kept();
+            let words = beyond::closing_words(&report, &folder, keep);
             Ok(Shown {
                 json: serde_json::to_string_pretty(&report)?,
-                text: report.table(),
+                text: format!("{}\n{words}", report.table()),
                 kept: report.kept(),
             })
         }),
