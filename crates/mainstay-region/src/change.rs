@@ -1,7 +1,7 @@
 //! What a region does when the view changes: stop and report, settle what was reported, take in the cut, begin.
 //!
 //! ```text
-//!   Wedge ──> Report(what each shard accepted)          at every member that the group can reach
+//!   Wedge ──> Report(what each shard accepted)          at every member that the group can reach; "nothing" of one that is being filled
 //!   Settle(reports of a majority) ──> Cut               at one of them
 //!        the group agrees on the next view and the cut
 //!   Fetch(view, cut) ──> Ready                          at every member of the next view
@@ -18,17 +18,20 @@ use crate::log::Entry;
 use crate::message::Acknowledge;
 use crate::record::Record;
 use crate::region::{Phase, Region};
+use crate::shard::Shard;
 use crate::stamping::Stamping;
+use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, View, ViewId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What one copy has accepted. Also the form of a cut.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// The view that it belongs to.
     pub(crate) standing: ViewId,
+    /// Of each shard; none at all: the copy is not a full one and vouches for nothing. A cut without any founds a region.
     pub(crate) shards: Vec<Tail>,
 }
 
@@ -57,33 +60,42 @@ pub(crate) struct Awaited {
 }
 
 impl Region {
-    pub(crate) fn wedge(&mut self, view: ViewId, out: &mut Vec<Effect>) {
-        // Before it has the cut of the view, what it has accepted is of the view before, and settled.
-        if self.phase == Phase::Learning || view != self.standing {
-            return;
+    /// Whoever asks is waiting, so that every request is answered, also by a copy that is not full and also of a view that is not its own: the report says
+    /// which view it is of.
+    pub(crate) fn wedge(&mut self, view: ViewId, request: u64, out: &mut Vec<Effect>) {
+        if self.phase == Phase::Serving && view >= self.standing {
+            self.phase = Phase::Wedged;
         }
-        self.phase = Phase::Wedged;
-        let tail = |shard: u16| {
-            let log = &self.shard(shard).log;
-            let entries = log.iter().map(|(_, accepted)| accepted.entry.clone()).collect();
-            Tail { behind: log.trimmed(), entries }
+        self.wedged = self.wedged.max(view);
+        let bytes = postcard::to_allocvec(&self.report()).expect("a report can be written to memory");
+        out.push(Effect::Report { request, bytes });
+    }
+
+    fn report(&self) -> Report {
+        if self.phase == Phase::Learning || self.standing == ViewId::NONE {
+            return Report::default();
+        }
+        let tail = |shard: &Shard| {
+            let entries = shard.log.iter().map(|(_, accepted)| accepted.entry.clone()).collect();
+            Tail { behind: shard.log.trimmed(), entries }
         };
-        let report = Report { standing: self.standing, shards: (0..self.config.shards).map(tail).collect() };
-        out.push(Effect::Report(postcard::to_allocvec(&report).expect("a report can be written to memory")));
+        Report { standing: self.standing, shards: self.shards.iter().map(tail).collect() }
     }
 
     pub(crate) fn settle(reports: &[(MemberId, Vec<u8>)], out: &mut Vec<Effect>) {
         let mut read: Vec<Report> = Vec::new();
         for (member, bytes) in reports {
             match postcard::from_bytes::<Report>(bytes) {
+                Ok(report) if report.shards.is_empty() => {}
                 Ok(report) if read.first().is_none_or(|first| first.shards.len() == report.shards.len()) => {
                     read.push(report);
                 }
-                _ => {
-                    out.push(Effect::Unsettled { member: *member });
-                    return;
-                }
+                _ => return out.push(Effect::Unsettled { member: *member }),
             }
+        }
+        if let (true, Some(&(member, _))) = (read.is_empty(), reports.first()) {
+            // Out of nothing but copies that are no full ones no cut can be made: it would begin an empty region.
+            return out.push(Effect::Unsettled { member });
         }
         // A report of an earlier view is one of a copy that has not taken in the last cut: all that it has is in that cut.
         let standing = read.iter().map(|report| report.standing).max().unwrap_or_default();
@@ -106,7 +118,12 @@ impl Region {
         if view.id < self.standing {
             return;
         }
-        self.awaited = Some(Awaited { me, copies, installed: false });
+        if self.phase == Phase::Serving && view.id == self.standing {
+            return out.push(Effect::Ready { view: self.standing, after: self.record });
+        }
+        let installed =
+            self.awaited.as_ref().is_some_and(|known| known.copies.view == view.id && known.installed);
+        self.awaited = Some(Awaited { me, copies, installed });
         if view.id > self.standing {
             if self.phase != Phase::Learning && self.take_cut(view.id, &cut, out).is_some() {
                 self.append(&Record::Cut { view: view.id, cut }, out);
@@ -150,14 +167,20 @@ impl Region {
     }
 
     fn begin(&mut self, now: Time) {
+        let reported = self.awaited_view().is_some_and(|view| view <= self.wedged);
+        if reported && self.config.rules.keep(Rule::WedgedTakesNothing) {
+            // It became a full copy of the view after it had reported that it was none: what it took in now, the cut would lack.
+            return;
+        }
         let Some(awaited) = self.awaited.take() else { return };
         self.me = Some(awaited.me);
-        self.copies = awaited.copies;
+        let before = std::mem::replace(&mut self.copies, awaited.copies);
         self.phase = Phase::Serving;
         self.lease_until = Time::EPOCH;
         self.learning = None;
+        // A member that is still being filled goes on being filled; one that the view leaves out does not.
         let copies = &self.copies;
-        self.fillings.retain(|&learner, _| !copies.has(learner));
+        self.fillings.retain(|&learner, _| copies.has(learner) || !before.has(learner));
         self.stampings = vec![Stamping::default(); self.shards.len()];
         for shard in &mut self.shards {
             shard.heard = now;

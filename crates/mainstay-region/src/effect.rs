@@ -27,10 +27,13 @@ pub enum Event {
         /// The end of it.
         until: Time,
     },
-    /// The view is about to be changed: accept nothing more in it, and report.
+    /// The view is about to be changed: accept nothing more in it, and report. Every one is answered. It comes behind the `Fetch` of its view, if
+    /// this process takes part in that view.
     Wedge {
         /// The view that ends.
         view: ViewId,
+        /// The group's number for this request.
+        request: u64,
     },
     /// Members enough to change the view have reported this: make the cut.
     Settle {
@@ -81,11 +84,16 @@ pub enum Effect {
         /// What it waits for.
         after: RecordNumber,
     },
-    /// The answer to `Wedge`.
-    Report(Vec<u8>),
+    /// The answer to `Wedge`. A copy that has nothing, or is being filled, reports just that.
+    Report {
+        /// The number of the request.
+        request: u64,
+        /// What it has accepted.
+        bytes: Vec<u8>,
+    },
     /// The answer to `Settle`.
     Cut(Vec<u8>),
-    /// The answer to `Settle` if a report cannot be read: settle without it, if the others are enough.
+    /// The answer to `Settle` if a report cannot be read, or if none is of a full copy: settle without it, if the others are enough.
     Unsettled {
         /// Whose report it is.
         member: MemberId,

@@ -26,6 +26,8 @@ pub(crate) struct Filling {
     image: u64,
     number: u64,
     next: Next,
+    /// When it was asked for a part last.
+    asked: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,8 @@ impl Region {
     pub(crate) fn learn(&mut self, now: Time, me: MemberId, sources: Vec<MemberId>, out: &mut Vec<Effect>) {
         let mut sources = sources.into_iter();
         let Some(from) = sources.next() else { return };
+        // Whoever this copy fills gets no more of it: what it has is about to be given up. They ask elsewhere.
+        self.fillings.clear();
         let image = self.learning.as_ref().map_or(0, |learning| learning.image) + 1;
         let others = sources.collect();
         self.learning =
@@ -73,7 +77,7 @@ impl Region {
         out: &mut Vec<Effect>,
     ) {
         match &mut self.learning {
-            Some(learning) if self.phase == Phase::Learning => {
+            Some(learning) if self.phase == Phase::Learning && learning.image > 0 => {
                 learning.me = me;
                 learning.others = sources;
                 self.become_full(now, out);
@@ -86,7 +90,9 @@ impl Region {
     pub(crate) fn tick_image(&mut self, now: Time, out: &mut Vec<Effect>) {
         let Some(learning) = &self.learning else { return };
         let waits = !learning.complete || self.awaited.is_some();
+        // What was found in the journal goes on when this life is told to learn.
         if self.phase == Phase::Learning
+            && learning.image > 0
             && waits
             && now.since(learning.since) >= self.config.times.image_patience
         {
@@ -110,12 +116,9 @@ impl Region {
         out: &mut Vec<Effect>,
     ) {
         match body {
-            Body::ImageRequest { image } => self.begin_filling(member, image, out),
-            Body::ImageNext { image }
-                if self.fillings.get(&member).is_some_and(|filling| filling.image == image) =>
-            {
-                self.fill_next(member, out);
-            }
+            Body::ImageRequest { image } => self.begin_filling(now, member, image, out),
+            Body::ImageNext { image } if self.fills(member, image) => self.fill_next(now, member, out),
+            Body::ImageTaken { image } if self.fills(member, image) => self.stop_filling(member),
             Body::Image { image, number, part } => {
                 self.take_part(now, member, shard, (image, number, part), out);
             }
@@ -123,16 +126,25 @@ impl Region {
         }
     }
 
-    fn begin_filling(&mut self, member: MemberId, image: u64, out: &mut Vec<Effect>) {
-        if self.phase == Phase::Learning {
+    fn fills(&self, member: MemberId, image: u64) -> bool {
+        self.fillings.get(&member).is_some_and(|filling| filling.image == image)
+    }
+
+    fn begin_filling(&mut self, now: Time, member: MemberId, image: u64, out: &mut Vec<Effect>) {
+        if self.phase == Phase::Learning || self.standing == ViewId::NONE {
             return;
         }
         if self.fillings.len() >= self.config.limits.learners_max && !self.fillings.contains_key(&member) {
-            // Whoever is displaced asks again; one that is gone would else take a place for ever.
-            self.fillings.pop_first();
+            // One that is gone would take a place for ever. One that still asks keeps it: else three that are to be filled displace each other
+            // and none is ever full.
+            let longest = self.fillings.iter().min_by_key(|(_, filling)| filling.asked);
+            let idle =
+                longest.filter(|(_, filling)| now.since(filling.asked) >= self.config.times.image_patience);
+            let Some((&displaced, _)) = idle else { return };
+            self.fillings.remove(&displaced);
         }
         let next = Next::Values { shard: 0, after: None };
-        self.fillings.insert(member, Filling { image, number: 0, next });
+        self.fillings.insert(member, Filling { image, number: 0, next, asked: now });
         let stands = |shard: &Shard| (shard.state.at, shard.state.duplicates.evicted());
         let at = self.shards.iter().map(stands).collect();
         self.send_part(member, 0, ImagePart::Began { standing: self.standing, at }, out);
@@ -150,7 +162,7 @@ impl Region {
         self.send(shard, Party::Member(member), body, out);
     }
 
-    fn fill_next(&mut self, member: MemberId, out: &mut Vec<Effect>) {
+    fn fill_next(&mut self, now: Time, member: MemberId, out: &mut Vec<Effect>) {
         let bytes_max = self.config.limits.image_chunk_bytes_max;
         let Some(filling) = self.fillings.get(&member) else { return };
         let (shard, part, next) = match filling.next.clone() {
@@ -173,7 +185,8 @@ impl Region {
                 (shard, part, next)
             }
         };
-        self.fillings.get_mut(&member).expect("it was there").next = next;
+        let filling = self.fillings.get_mut(&member).expect("it was there");
+        (filling.next, filling.asked) = (next, now);
         self.send_part(member, shard, part, out);
     }
 
@@ -271,10 +284,18 @@ impl Region {
     fn become_full(&mut self, now: Time, out: &mut Vec<Effect>) {
         let Some(Learning { complete: true, standing: Some(standing), .. }) = self.learning else { return };
         if self.awaited_view() == Some(standing) {
-            self.learning = None;
+            if let Some(Learning { from, image, .. }) = self.learning.take() {
+                self.send(0, Party::Member(from), Body::ImageTaken { image }, out);
+            }
             self.phase = Phase::Wedged;
             self.standing = standing;
             self.append(&Record::Filled { view: standing }, out);
+            for shard in 0..self.config.shards {
+                let copy = self.shard_mut(shard);
+                copy.begin_filled(standing);
+                let counter = copy.stable;
+                self.wait_for_durable(shard, counter);
+            }
             self.ready(now, out);
         }
     }
@@ -356,6 +377,7 @@ impl Region {
         let learning = self.learning.take()?;
         self.phase = Phase::Wedged;
         self.standing = view;
+        self.shards.iter_mut().for_each(|shard| shard.begin_filled(view));
         (learning.standing == Some(view)).then_some(())
     }
 }

@@ -51,6 +51,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// An empty log of a shard whose state has everything up to `counter`.
+    pub(crate) fn behind(counter: u64) -> Self {
+        Self { trimmed: counter, ..Self::default() }
+    }
+
     /// The first version that is not in the log, minus one.
     pub(crate) fn trimmed(&self) -> u64 {
         self.trimmed

@@ -322,6 +322,11 @@ pub enum Body {
         /// Its number for the image.
         image: u64,
     },
+    /// Joining member: it is a full copy of its view; send no more.
+    ImageTaken {
+        /// Its number for the image.
+        image: u64,
+    },
 }
 
 /// A part of an image.

@@ -40,6 +40,8 @@ pub struct Region {
     pub(crate) phase: Phase,
     /// The view whose cut the state has, or that it was accepted in.
     pub(crate) standing: ViewId,
+    /// The latest view that it was asked to report of: in that one and earlier ones it takes nothing more in.
+    pub(crate) wedged: ViewId,
     pub(crate) lease_until: Time,
     pub(crate) shards: Vec<Shard>,
     pub(crate) stampings: Vec<Stamping>,
@@ -65,6 +67,7 @@ impl Region {
             copies: Copies::default(),
             phase: Phase::Wedged,
             standing: ViewId::NONE,
+            wedged: ViewId::NONE,
             lease_until: Time::EPOCH,
             shards: vec![Shard::default(); shards],
             stampings: vec![Stamping::default(); shards],
@@ -189,7 +192,7 @@ impl Region {
             return;
         }
         if let (
-            Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. },
+            Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. },
             Party::Member(member),
         ) = (&body, from)
         {
@@ -350,7 +353,7 @@ impl Region {
                 self.caught_up(shard, id);
             }
             self.append(&Record::Accepted { shard, counter, entry }, out);
-            self.undurable.push_back((self.record, shard, counter));
+            self.wait_for_durable(shard, counter);
             self.tell(now, shard, counter, tell, out);
         }
         offered
@@ -491,6 +494,11 @@ impl Region {
         }
     }
 
+    /// Everything up to `counter` is safe when the last record is.
+    pub(crate) fn wait_for_durable(&mut self, shard: u16, counter: u64) {
+        self.undurable.push_back((self.record, shard, counter));
+    }
+
     /// What was accepted in the view before is settled with it.
     pub(crate) fn forget_undurable(&mut self) {
         self.undurable.clear();
@@ -529,7 +537,7 @@ impl Machine for Region {
             Event::Appended(record) => self.appended(now, record, out),
             Event::Tick => self.tick(now, out),
             Event::Lease { until } => self.lease_until = self.lease_until.max(until),
-            Event::Wedge { view } => self.wedge(view, out),
+            Event::Wedge { view, request } => self.wedge(view, request, out),
             Event::Settle { reports } => Self::settle(&reports, out),
             Event::Fetch { me, view, cut, sources } => self.fetch(now, me, &view, cut, sources, out),
             Event::Installed { view } => self.installed(now, view, out),

@@ -173,6 +173,15 @@ impl Shard {
         *self = Self { state, ..Self::default() };
     }
 
+    /// Goes on behind a state that was filled by a copy which served the view already: what that has of the view is stable, and not in this log.
+    pub(crate) fn begin_filled(&mut self, view: ViewId) {
+        if self.state.at.view == view {
+            let counter = self.state.at.counter;
+            self.log = Log::behind(counter);
+            (self.stable, self.everywhere, self.recorded_everywhere) = (counter, counter, counter);
+        }
+    }
+
     /// Payloads held for one client.
     pub(crate) fn held_of(&self, client: ClientId) -> usize {
         self.held.keys().filter(|id| id.client == client).count()

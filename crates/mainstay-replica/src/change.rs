@@ -58,13 +58,14 @@ impl Replica {
     /// A view ends: the regions stop and report.
     pub(crate) fn wedge(&mut self, now: Time, view: ViewId, request: u64) {
         self.reporting = Some(Reporting { view, request, reports: BTreeMap::new() });
-        self.each_region(now, |_| RegionEvent::Wedge { view });
+        self.each_region(now, |_| RegionEvent::Wedge { view, request });
         self.report();
     }
 
     /// A region has reported.
-    pub(crate) fn reported(&mut self, region: RegionId, bytes: Vec<u8>) {
-        let Some(reporting) = self.reporting.as_mut() else { return };
+    pub(crate) fn reported(&mut self, region: RegionId, request: u64, bytes: Vec<u8>) {
+        let asked = self.reporting.as_mut().filter(|reporting| reporting.request == request);
+        let Some(reporting) = asked else { return };
         let machine = &self.regions[&region].machine;
         let full = machine.phase() != Phase::Learning && machine.standing() == reporting.view;
         reporting.reports.insert(region, RegionReport { region, full, bytes });

@@ -245,7 +245,7 @@ impl Replica {
     fn stop(&mut self, now: Time) {
         for region in self.regions.keys().copied().collect::<Vec<_>>() {
             let view = self.regions[&region].machine.standing();
-            self.region_step(now, region, RegionEvent::Wedge { view });
+            self.region_step(now, region, RegionEvent::Wedge { view, request: 0 });
         }
     }
 
@@ -274,7 +274,7 @@ impl Replica {
             RegionEffect::Ready { view, after } => {
                 self.leave(now, region, after, Leaving::Ready(view), out);
             }
-            RegionEffect::Report(bytes) => self.reported(region, bytes),
+            RegionEffect::Report { request, bytes } => self.reported(region, request, bytes),
             RegionEffect::Cut(bytes) => self.cut(region, bytes),
             RegionEffect::Unsettled { .. } => self.unsettled(out),
             RegionEffect::Learned => {}
@@ -285,7 +285,10 @@ impl Replica {
     fn addressed(&self, region: RegionId, to: MemberId, message: RegionMessage) -> Message {
         let cluster = self.cluster().expect("a region comes with the group that it is of");
         // Who is filled is called by its life, before, while and after it becomes a member.
-        let asks = matches!(message.body, Body::ImageRequest { .. } | Body::ImageNext { .. });
+        let asks = matches!(
+            message.body,
+            Body::ImageRequest { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. }
+        );
         let from = if asks { outside(&self.config.me) } else { self.name() };
         Message::Region { cluster, region, from, to, message }
     }
@@ -343,7 +346,7 @@ impl Replica {
         let to_me = to == self.name();
         let heard = match message.body {
             Body::Image { .. } => to == outside(&self.config.me),
-            Body::ImageRequest { .. } | Body::ImageNext { .. } => to_me,
+            Body::ImageRequest { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. } => to_me,
             _ => (to_me && is_member) || !self.config.rules.keep(Rule::OlderViewRefused),
         };
         if heard {

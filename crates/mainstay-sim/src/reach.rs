@@ -275,6 +275,10 @@ reach! {
     MemberPaused = "member_paused",
     /// A copy was found again from its journal.
     StoreFoundAgain = "store_found_again",
+    /// A copy became full by one that served the view already.
+    FilledBehindTheCut = "filled_behind_the_cut",
+    /// A copy that was being filled was asked for a report.
+    ReportedNothing = "reported_nothing",
     /// A member joined that had been filled.
     Joined = "joined",
     /// A repetition was answered with the first result.

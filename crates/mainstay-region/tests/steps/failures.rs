@@ -272,8 +272,8 @@ fn a_copy_found_again_reports_what_it_acknowledged_and_accepts_nothing() {
     assert_eq!((again.phase(), again.standing()), (Phase::Wedged, ViewId(1)));
     net.copies.insert(second, again);
     net.said.clear();
-    net.step(second, Event::Wedge { view: ViewId(1) });
-    assert!(matches!(net.said[..], [(_, Effect::Report(_))]));
+    net.step(second, Event::Wedge { view: ViewId(1), request: 7 });
+    assert!(matches!(net.said[..], [(_, Effect::Report { request: 7, .. })]));
     let counted = net.copies[&second].log(0).count() + net.copies[&second].state(0).map.len();
     assert_eq!(counted, 1);
 }

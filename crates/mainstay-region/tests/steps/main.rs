@@ -2,4 +2,5 @@
 
 mod costs;
 mod failures;
+mod filling;
 mod net;

@@ -31,6 +31,7 @@ pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) config: Config,
     pub(crate) view: View,
+    cut: Vec<u8>,
     pub(crate) copies: BTreeMap<MemberId, Region>,
     pub(crate) journals: BTreeMap<MemberId, Vec<Vec<u8>>>,
     pub(crate) client: Client,
@@ -81,6 +82,7 @@ impl Net {
             config,
             copies: view.members.iter().map(|member| (member.id(), Region::new(config))).collect(),
             view: view.clone(),
+            cut: Vec::new(),
             journals: BTreeMap::new(),
             client,
             queue: VecDeque::new(),
@@ -109,6 +111,7 @@ impl Net {
             _ => None,
         });
         let cut = cut.expect("a copy settles");
+        self.cut.clone_from(&cut);
         let sources: Vec<MemberId> = reports.iter().map(|(member, _)| *member).collect();
         for member in &view.members {
             let me = member.id();
@@ -122,15 +125,27 @@ impl Net {
         }
     }
 
+    /// The cut that was made last.
+    pub(crate) fn cut(&self) -> Vec<u8> {
+        self.cut.clone()
+    }
+
+    /// Tells the client the present view.
+    pub(crate) fn tell_view(&mut self) {
+        let mut out = Vec::new();
+        self.client.view_known(self.now, &self.view, &mut out);
+        self.client_effects(out, 0, 0);
+    }
+
     /// The reports of these for a change of the present view.
     pub(crate) fn wedge(&mut self, members: &[MemberId]) -> Vec<(MemberId, Vec<u8>)> {
         self.said.clear();
         for &member in members {
             let view = self.view.id;
-            self.step(member, Event::Wedge { view });
+            self.step(member, Event::Wedge { view, request: 1 });
         }
         let reports = self.said.iter().filter_map(|(member, effect)| match effect {
-            Effect::Report(bytes) => Some((*member, bytes.clone())),
+            Effect::Report { bytes, .. } => Some((*member, bytes.clone())),
             _ => None,
         });
         reports.collect()

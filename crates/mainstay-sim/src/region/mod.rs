@@ -36,6 +36,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::StoreFoundAgain,
     Reach::StoreLost,
     Reach::Joined,
+    Reach::FilledBehindTheCut,
+    Reach::ReportedNothing,
     Reach::AnsweredFromTable,
     Reach::RetriedElsewhere,
     Reach::ViewsDiffered,

@@ -1,6 +1,6 @@
-//! Where views come from: one agreed sequence, without a protocol of its own. It keeps what a group promises the region (a report counts only
-//! from a store that has the view's own cut; more than half of the view's stores report; no lease of who did not report is left when the next
-//! view begins) and suspects, changes, gives up and leaves out as it likes otherwise.
+//! Where views come from: one agreed sequence, without a protocol of its own. It keeps what a group promises the region (more than half of the view's
+//! stores report, and enough of them have the data; no lease of who did not report is left when the next view begins) and is as bad as a group can be
+//! otherwise: views begin while members are still being filled, members are let in that have nothing yet, reports are asked for twice and come late.
 
 use crate::random::Random;
 use mainstay_types::view::{MemberId, View, ViewId};
@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Doing {
     /// The view serves.
     Nothing,
-    /// It gathers reports of the view, from stores.
-    Gathering { reports: BTreeMap<u8, (MemberId, Vec<u8>)>, since: u64 },
+    /// It gathers reports of the view, from stores: the answers to this request and later ones.
+    Gathering { reports: BTreeMap<u8, (MemberId, Vec<u8>)>, first: u64, since: u64 },
     /// One of them settles.
     Settling { reports: BTreeMap<u8, (MemberId, Vec<u8>)>, settler: u8, since: u64 },
-    /// The next view is agreed, and its members take its cut.
-    Preparing { ready: BTreeSet<u8>, since: u64 },
+    /// The next view is agreed, and has not begun.
+    Preparing,
 }
 
 /// The source.
@@ -24,27 +24,36 @@ pub(crate) struct Source {
     pub(crate) view: View,
     pub(crate) cut: Vec<u8>,
     pub(crate) doing: Doing,
+    /// Every view that was agreed.
+    pub(crate) views: BTreeMap<ViewId, View>,
+    /// The view whose data the reporters had that this one came of.
+    pub(crate) base: ViewId,
     /// Stores that have taken the view's cut.
     pub(crate) prepared: BTreeSet<u8>,
+    /// The latest view whose cut each store has taken.
+    pub(crate) ready: BTreeMap<u8, ViewId>,
+    /// The view that each request for reports was about.
+    pub(crate) requests: Vec<ViewId>,
     /// The end of the latest lease that each store was given.
     pub(crate) leases: BTreeMap<u8, u64>,
     /// The view must not begin before.
     pub(crate) not_before: u64,
-    /// The view has begun for some.
-    pub(crate) begun: bool,
     pub(crate) next_change: u64,
 }
 
 impl Source {
     pub(crate) fn new(view: View) -> Self {
         Self {
+            views: BTreeMap::from([(view.id, view.clone())]),
+            base: ViewId::NONE,
             view,
             cut: Vec::new(),
-            doing: Doing::Nothing,
+            doing: Doing::Preparing,
             prepared: BTreeSet::new(),
+            ready: BTreeMap::new(),
+            requests: Vec::new(),
             leases: BTreeMap::new(),
             not_before: 0,
-            begun: false,
             next_change: 0,
         }
     }
@@ -59,28 +68,52 @@ impl Source {
 
     /// Whether these stores are more than half of the view.
     pub(crate) fn majority<'a>(&self, stores: impl Iterator<Item = &'a u8>) -> bool {
-        let votes = stores.filter(|store| self.has_store(**store)).count() as u64;
-        self.view.is_majority(votes)
+        is_majority(&self.view, stores)
+    }
+
+    /// The latest view that one of these has the data of.
+    fn latest<'a>(&self, stores: impl Iterator<Item = &'a u8>) -> ViewId {
+        stores.filter_map(|store| self.ready.get(store).copied()).max().unwrap_or_default()
+    }
+
+    /// Whether these may decide the next view: one has all the data of this view; or none has, and they are a majority of the last view that one
+    /// of them has the data of, which is not older than what this view came of.
+    pub(crate) fn enough(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) -> bool {
+        let latest = self.latest(reports.keys());
+        let of_latest = self.views.get(&latest).is_some_and(|view| is_majority(view, reports.keys()));
+        self.majority(reports.keys()) && (latest == self.view.id || (latest >= self.base && of_latest))
+    }
+
+    /// Whether one of these stores has the data that the reports are of.
+    pub(crate) fn keeps_data(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>, stores: &[u8]) -> bool {
+        let latest = self.latest(reports.keys());
+        stores.iter().any(|store| reports.contains_key(store) && self.ready.get(store) == Some(&latest))
     }
 
     /// The view that the reports lead to.
-    pub(crate) fn agree(
-        &mut self,
-        view: View,
-        cut: Vec<u8>,
-        reports: &BTreeMap<u8, (MemberId, Vec<u8>)>,
-        now: u64,
-    ) {
+    pub(crate) fn agree(&mut self, view: View, cut: Vec<u8>, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) {
         assert!(view.id == self.view.id.next(), "views are agreed one after another");
         // Who reported takes nothing more in; whoever did not may still read under its lease.
         let unreported = self.leases.iter().filter(|(store, _)| !reports.contains_key(*store));
         self.not_before = unreported.map(|(_, &until)| until).max().unwrap_or(0).max(self.not_before);
+        self.base = self.latest(reports.keys());
+        self.views.insert(view.id, view.clone());
         self.view = view;
         self.cut = cut;
         self.leases.clear();
         self.prepared.clear();
-        self.begun = false;
-        self.doing = Doing::Preparing { ready: BTreeSet::new(), since: now };
+        self.doing = Doing::Preparing;
+    }
+
+    /// The number of a new request for reports.
+    pub(crate) fn request(&mut self) -> u64 {
+        self.requests.push(self.view.id);
+        self.requests.len() as u64
+    }
+
+    /// The view that a request was about.
+    pub(crate) fn asked(&self, request: u64) -> ViewId {
+        self.requests[usize::try_from(request).expect("requests are few") - 1]
     }
 
     /// How long until it looks for something to change again.
@@ -91,4 +124,9 @@ impl Source {
     pub(crate) fn id(&self) -> ViewId {
         self.view.id
     }
+}
+
+fn is_majority<'a>(view: &View, stores: impl Iterator<Item = &'a u8>) -> bool {
+    let has = |store: &u8| view.members.iter().any(|member| member.joiner.store.0[0] == *store);
+    view.is_majority(stores.filter(|store| has(store)).count() as u64)
 }

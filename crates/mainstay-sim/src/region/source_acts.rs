@@ -4,9 +4,9 @@ use super::source::Doing;
 use super::world::{MILLISECOND, RegionWorld};
 use crate::reach::Reach;
 use mainstay_region::effect::Event;
-use mainstay_region::region::{Phase, Region};
+use mainstay_region::region::Phase;
 use mainstay_types::view::{Member, MemberId, View, ViewId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// How long the source waits for one thing before it tries something else.
 const PATIENCE: u64 = 250 * MILLISECOND;
@@ -15,14 +15,15 @@ impl RegionWorld {
     pub(crate) fn act_as_source(&mut self) {
         match self.source.doing.clone() {
             Doing::Nothing => self.watch(),
-            Doing::Gathering { reports, since } => self.gather(&reports, since),
+            Doing::Gathering { reports, first, since } => self.gather(&reports, first, since),
             Doing::Settling { reports, settler, since } => {
                 let gone = !self.hosts.iter().any(|host| host.number == settler && host.up());
                 if gone || self.now - since > PATIENCE {
-                    self.source.doing = Doing::Gathering { reports, since: self.now };
+                    let first = self.source.request();
+                    self.source.doing = Doing::Gathering { reports, first, since: self.now };
                 }
             }
-            Doing::Preparing { ready, since } => self.prepare(&ready, since),
+            Doing::Preparing => self.prepare(),
         }
     }
 
@@ -37,7 +38,7 @@ impl RegionWorld {
             .is_some_and(|region| region.phase() != Phase::Learning && region.standing() == self.source.id())
     }
 
-    fn is_member(&self, at: usize) -> bool {
+    pub(crate) fn is_member(&self, at: usize) -> bool {
         self.hosts[at].up() && self.source.members().contains(&self.hosts[at].id)
     }
 
@@ -48,6 +49,7 @@ impl RegionWorld {
             }
         }
         self.fill_others();
+        self.fill_members();
         if self.now < self.source.next_change {
             return;
         }
@@ -91,27 +93,36 @@ impl RegionWorld {
         }
     }
 
-    fn begin_gathering(&mut self) {
-        self.source.doing = Doing::Gathering { reports: BTreeMap::new(), since: self.now };
-        self.ask_for_reports();
-    }
-
-    fn ask_for_reports(&mut self) {
-        let view = self.source.id();
+    /// Members that are not full yet are told again who could fill them.
+    fn fill_members(&mut self) {
         for at in 0..self.hosts.len() {
-            let host = &self.hosts[at];
-            if !host.up() || !self.source.has_store(host.store) {
-                continue;
-            }
-            if self.source.prepared.contains(&host.store) {
-                self.say(at, Event::Wedge { view });
-            } else {
+            if self.is_member(at) && !self.full(at) && self.random.chance(50) {
                 self.say_fetch(at);
             }
         }
     }
 
-    fn say_fetch(&mut self, at: usize) {
+    fn begin_gathering(&mut self) {
+        let first = self.ask_for_reports();
+        self.source.doing = Doing::Gathering { reports: BTreeMap::new(), first, since: self.now };
+    }
+
+    fn ask_for_reports(&mut self) -> u64 {
+        let (view, request) = (self.source.id(), self.source.request());
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            if !host.up() || !self.source.has_store(host.store) {
+                continue;
+            }
+            if !self.source.prepared.contains(&host.store) {
+                self.say_fetch(at);
+            }
+            self.say(at, Event::Wedge { view, request });
+        }
+        request
+    }
+
+    pub(crate) fn say_fetch(&mut self, at: usize) {
         let (me, view) = (self.hosts[at].id, self.source.view.clone());
         let cut = self.source.cut.clone();
         let sources = (0..self.hosts.len()).filter(|&at| self.hosts[at].up() && self.full(at));
@@ -119,24 +130,28 @@ impl RegionWorld {
         self.say(at, Event::Fetch { me, view, cut, sources });
     }
 
-    pub(crate) fn reported(&mut self, at: usize, report: Vec<u8>) {
+    pub(crate) fn reported(&mut self, at: usize, request: u64, report: Vec<u8>) {
         let (store, id, view) = (self.hosts[at].store, self.hosts[at].id, self.source.id());
-        let of_view = self.hosts[at].region.as_ref().map(Region::standing) == Some(view);
-        let counts = self.source.has_store(store) && self.source.prepared.contains(&store) && of_view;
-        if let Doing::Gathering { reports, .. } = &mut self.source.doing
+        let asked = self.source.asked(request);
+        self.hosts[at].reported = Some(asked).max(self.hosts[at].reported);
+        let nothing = self.hosts[at].region.as_ref().is_some_and(|region| region.phase() == Phase::Learning);
+        if nothing {
+            self.hit(Reach::ReportedNothing);
+        }
+        let counts = self.source.has_store(store) && asked == view;
+        if let Doing::Gathering { reports, first, .. } = &mut self.source.doing
             && counts
+            && request >= *first
         {
             reports.insert(store, (id, report));
         }
     }
 
-    fn gather(&mut self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>, since: u64) {
+    fn gather(&mut self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>, first: u64, since: u64) {
         let up: Vec<u8> = self.hosts.iter().filter(|host| host.up()).map(|host| host.store).collect();
-        let all = up
-            .iter()
-            .filter(|store| self.source.prepared.contains(store))
-            .all(|store| reports.contains_key(store));
-        let enough = self.source.majority(reports.keys());
+        let all =
+            up.iter().filter(|store| self.source.has_store(**store)).all(|store| reports.contains_key(store));
+        let enough = self.source.enough(reports);
         if enough && (all || self.now - since > PATIENCE || self.random.chance(100)) {
             let able: Vec<usize> = (0..self.hosts.len())
                 .filter(|&at| self.hosts[at].up() && reports.contains_key(&self.hosts[at].store))
@@ -151,7 +166,7 @@ impl RegionWorld {
                 Doing::Settling { reports: reports.clone(), settler: number, since: self.now };
             self.say(settler, Event::Settle { reports: said });
         } else if self.now - since > PATIENCE {
-            self.source.doing = Doing::Gathering { reports: reports.clone(), since: self.now };
+            self.source.doing = Doing::Gathering { reports: reports.clone(), first, since: self.now };
             self.ask_for_reports();
         }
     }
@@ -188,18 +203,19 @@ impl RegionWorld {
         if left_out {
             self.hit(Reach::MemberLeftOut);
         }
-        let full = members.len();
-        for host in
-            self.hosts.iter().filter(|host| host.up() && host.learned && !reports.contains_key(&host.store))
-        {
-            // Those that have no copy yet are at most as many as the others.
-            if members.len() < 2 * full {
+        let bold = !self.healed() && self.random.chance(150);
+        let full = reports.keys().filter(|store| self.source.prepared.contains(store)).count();
+        for host in self.hosts.iter().filter(|host| host.up() && !reports.contains_key(&host.store)) {
+            // Those that have no copy yet are at most as many as the others. Now and then one is let in that has nothing at all.
+            if (host.learned || bold) && members.len() < 2 * full {
                 members.push(host.member(id));
             }
         }
         members.sort_by_key(|member| member.born);
-        if members.is_empty() {
-            return;
+        let stores: Vec<u8> = members.iter().map(|member| member.joiner.store.0[0]).collect();
+        if !self.source.keeps_data(&reports, &stores) {
+            // Nobody could take the cut.
+            return self.begin_gathering();
         }
         let view = View { id, arbitrated: false, members };
         for host in &mut self.hosts {
@@ -208,8 +224,7 @@ impl RegionWorld {
             }
         }
         self.trace_line(format_args!("agreed: {view}"));
-        let now = self.now;
-        self.source.agree(view, cut, &reports, now);
+        self.source.agree(view, cut, &reports);
         for at in 0..self.hosts.len() {
             if self.is_member(at) {
                 self.say_fetch(at);
@@ -218,63 +233,44 @@ impl RegionWorld {
     }
 
     pub(crate) fn ready(&mut self, at: usize, view: ViewId) {
-        let (store, member) = (self.hosts[at].store, self.is_member(at));
-        if view != self.source.id() || !self.source.has_store(store) {
-            return;
-        }
-        self.source.prepared.insert(store);
-        if let Doing::Preparing { ready, .. } = &mut self.source.doing
-            && member
-        {
-            ready.insert(store);
+        let store = self.hosts[at].store;
+        let known = self.source.ready.entry(store).or_default();
+        *known = view.max(*known);
+        if view == self.source.id() && self.source.has_store(store) {
+            self.source.prepared.insert(store);
         }
     }
 
-    fn prepare(&mut self, ready: &BTreeSet<u8>, since: u64) {
+    /// The view begins as soon as no lease of the one before is left, whoever of its members has its cut by then.
+    fn prepare(&mut self) {
         let members: Vec<usize> = (0..self.hosts.len()).filter(|&at| self.is_member(at)).collect();
         let whole = members.len() == self.source.view.members.len();
-        let all_ready = whole && members.iter().all(|&at| ready.contains(&self.hosts[at].store));
-        if all_ready && self.now >= self.source.not_before {
-            self.source.doing = Doing::Nothing;
-            self.source.begun = true;
-            self.hit(Reach::ViewInstalled);
-            let view = self.source.id();
-            for at in members {
-                if self.hosts[at].learned {
-                    self.hit(Reach::Joined);
-                }
-                self.filled(at);
-                let host = &mut self.hosts[at];
-                (host.learned, host.learning, host.learns_from) = (false, false, None);
-                self.say(at, Event::Installed { view });
-            }
-            let mut random = self.random.clone();
-            self.random.draw();
-            let now = self.now;
-            self.source.pause(now, &mut random);
-            return;
-        }
-        if self.now - since <= PATIENCE {
-            return;
-        }
-        let prepared = self.source.prepared.clone();
-        if !whole && self.source.majority(prepared.iter()) {
+        if !whole && self.random.chance(300) {
             self.hit(Reach::ViewGivenUp);
             self.begin_gathering();
             return;
         }
-        self.source.doing = Doing::Preparing { ready: ready.clone(), since: self.now };
-        for at in 0..self.hosts.len() {
-            let host = &self.hosts[at];
-            let lacks = self.source.has_store(host.store) && !prepared.contains(&host.store);
-            let unready = self.is_member(at) && !ready.contains(&host.store);
-            if host.up() && (lacks || unready) {
-                self.say_fetch(at);
-            }
+        if self.now < self.source.not_before || self.random.chance(300) {
+            return;
         }
+        self.source.doing = Doing::Nothing;
+        self.hit(Reach::ViewInstalled);
+        let view = self.source.id();
+        for at in members {
+            if self.hosts[at].learned {
+                self.hit(Reach::Joined);
+            }
+            let host = &mut self.hosts[at];
+            (host.learned, host.learning, host.learns_from) = (false, false, None);
+            self.say(at, Event::Installed { view });
+        }
+        let mut random = self.random.clone();
+        self.random.draw();
+        let now = self.now;
+        self.source.pause(now, &mut random);
     }
 
-    /// Nobody need fill it any more.
+    /// It is gone: nobody need fill it any more.
     pub(crate) fn filled(&mut self, at: usize) {
         let names = [Some(self.hosts[at].id), self.hosts[at].learn_id];
         for name in names.into_iter().flatten() {

@@ -3,7 +3,7 @@
 use super::clients::SimClient;
 use super::host::{Host, Waiting};
 use super::oracle::Oracle;
-use super::source::{Doing, Source};
+use super::source::Source;
 use crate::properties::{Property, Violation};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
@@ -143,7 +143,11 @@ impl RegionWorld {
         if let Some(Effect::Cut(cut)) = out.pop() {
             self.source.cut = cut;
         }
-        self.source.doing = Doing::Preparing { ready: std::collections::BTreeSet::new(), since: self.now };
+        for at in 0..self.hosts.len() {
+            if self.is_member(at) {
+                self.say_fetch(at);
+            }
+        }
         for at in 0..self.hosts.len() {
             let after = self.random.below(TICK);
             self.push(after, Next::Tick(at));
@@ -304,11 +308,22 @@ impl RegionWorld {
         match waiting {
             Waiting::Send(to, message) => {
                 let host = &self.hosts[at];
-                let asks = matches!(message.body, Body::ImageRequest { .. } | Body::ImageNext { .. });
+                let asks = matches!(
+                    message.body,
+                    Body::ImageRequest { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. }
+                );
                 let id = host.learn_id.filter(|_| asks).unwrap_or(host.id);
                 self.send(Party::Member(id), to, message);
             }
-            Waiting::Ready(view) => self.ready(at, view),
+            Waiting::Ready(view) => {
+                let region = self.hosts[at].region.as_ref().expect("it is up");
+                let behind =
+                    |shard| region.state(shard).at.view == view && region.state(shard).at.counter > 0;
+                if (0..self.config.shards).any(behind) && region.phase() == Phase::Wedged {
+                    self.hit(Reach::FilledBehindTheCut);
+                }
+                self.ready(at, view);
+            }
         }
     }
 
@@ -440,11 +455,7 @@ impl RegionWorld {
                     self.release(at, waiting);
                 }
             }
-            Effect::Report(report) => {
-                let view = self.hosts[at].region.as_ref().map(Region::standing);
-                self.hosts[at].reported = view;
-                self.reported(at, report);
-            }
+            Effect::Report { request, bytes } => self.reported(at, request, bytes),
             Effect::Cut(cut) => self.settled(at, cut),
             Effect::Unsettled { member } => panic!("the report of {member} cannot be read"),
             Effect::Learned => {
@@ -481,7 +492,9 @@ impl RegionWorld {
             self.hit(Reach::AllDown);
         }
         let id = self.hosts[at].id;
-        self.filled(at);
+        if self.random.coin() {
+            self.filled(at);
+        }
         self.hosts[at].crash(&mut self.random);
         for ((from, to), link) in &mut self.links {
             if *from == Party::Member(id) || *to == Party::Member(id) {
@@ -576,5 +589,8 @@ impl RegionWorld {
 }
 
 fn is_image(body: &Body) -> bool {
-    matches!(body, Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. })
+    matches!(
+        body,
+        Body::ImageRequest { .. } | Body::Image { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. }
+    )
 }

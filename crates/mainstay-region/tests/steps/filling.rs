@@ -1,0 +1,123 @@
+//! Copies that are filled while views come and go.
+
+use crate::net::{Net, majority, member, view};
+use mainstay_region::effect::{Effect, Event};
+use mainstay_region::message::{Body, ImagePart, Message, Party};
+use mainstay_region::operation::Operation;
+use mainstay_region::patterns::Pattern;
+use mainstay_region::region::{Phase, Region};
+use mainstay_types::view::{MemberId, ViewId};
+
+fn increment() -> Operation {
+    Operation::Increment { key: b"n".to_vec(), by: 1 }
+}
+
+/// Two copies serve view 2; the third is a member of it, and has not been told so yet.
+fn with_an_empty_member() -> (Net, MemberId) {
+    let mut net = Net::new(2, majority(), Pattern::OneHop);
+    net.call(increment());
+    net.run();
+    let reports = net.wedge(&[net.id(0), net.id(1)]);
+    let grown = view(2, vec![member(1, 1), member(2, 1), member(3, 2)]);
+    let third = member(3, 2).id();
+    net.install(&grown, &reports, None);
+    net.tell_view();
+    for _ in 0..3 {
+        net.call(increment());
+    }
+    net.run();
+    assert_eq!(net.ended.len(), 4, "two of three are enough");
+    net.copies.insert(third, Region::new(net.config));
+    (net, third)
+}
+
+fn fetch(net: &mut Net, me: MemberId) {
+    let (view, cut) = (net.view.clone(), net.cut());
+    let sources = vec![net.id(1), net.id(0)];
+    net.step(me, Event::Fetch { me, view, cut, sources });
+}
+
+fn value(region: &Region) -> Vec<u8> {
+    region.state(0).value(b"n").expect("it is there").value.clone()
+}
+
+/// It took the entries of the view a second time, and an assertion ended it.
+#[test]
+fn a_copy_filled_by_one_that_serves_the_view_goes_on_behind_what_it_was_given() {
+    let (mut net, third) = with_an_empty_member();
+    fetch(&mut net, third);
+    net.run();
+    net.step(third, Event::Installed { view: ViewId(2) });
+    assert_eq!(net.copies[&third].phase(), Phase::Serving);
+    net.call(increment());
+    net.pass(200);
+    assert_eq!(value(&net.copies[&third]), b"5");
+    let journal: Vec<Vec<u8>> = net.journals[&third].clone();
+    let again = Region::recover(net.config, journal.iter().map(Vec::as_slice)).expect("it is whole");
+    assert_eq!((again.phase(), again.standing()), (Phase::Wedged, ViewId(2)));
+    let last = again.log(0).last().map_or(again.state(0).at.counter, |(counter, _)| counter);
+    assert_eq!(last, 4);
+}
+
+/// It gave no answer, and the group waited for one.
+#[test]
+fn a_copy_that_is_being_filled_reports_that_it_has_nothing_and_takes_nothing_in_afterwards() {
+    let (mut net, third) = with_an_empty_member();
+    fetch(&mut net, third);
+    net.step(third, Event::Installed { view: ViewId(2) });
+    let nothing = net.wedge(&[third]);
+    let with_others = net.wedge(&[net.id(1), third]);
+    let cut_of = |net: &mut Net, reports: Vec<(MemberId, Vec<u8>)>| {
+        net.said.clear();
+        net.step(third, Event::Settle { reports });
+        net.said.pop().expect("settling has an answer").1
+    };
+    assert_eq!(cut_of(&mut net, nothing), Effect::Unsettled { member: third });
+    let alone = with_others[..1].to_vec();
+    assert_eq!(cut_of(&mut net, with_others), cut_of(&mut net, alone));
+    net.said.clear();
+    net.run();
+    assert!(net.said.iter().any(|(_, said)| matches!(said, Effect::Ready { view: ViewId(2), .. })));
+    assert_eq!(net.copies[&third].phase(), Phase::Wedged, "the cut would lack what it accepted now");
+}
+
+/// It went on out of its own half-filled map.
+#[test]
+fn a_copy_that_falls_behind_fills_nobody_any_more() {
+    let (mut net, third) = with_an_empty_member();
+    let (second, first) = (net.id(1), net.id(0));
+    fetch(&mut net, third);
+    net.run_only(|under_way| under_way.to == Party::Member(second));
+    net.step(second, Event::Learn { me: second, from: first });
+    net.queue.clear();
+    let message = Message { view: ViewId(2), shard: 0, body: Body::ImageNext { image: 1 } };
+    net.step(second, Event::Received { from: Party::Member(third), message });
+    assert!(net.queue.is_empty());
+}
+
+/// Each displaced another, and none was ever full.
+#[test]
+fn who_is_being_filled_keeps_its_place_while_it_asks() {
+    let (mut net, _) = with_an_empty_member();
+    let first = net.id(0);
+    let learners: Vec<MemberId> = (4..=6).map(|number| member(number, 3).id()).collect();
+    let asks = |net: &mut Net, learner: MemberId, body: Body| {
+        let message = Message { view: ViewId(2), shard: 0, body };
+        net.step(first, Event::Received { from: Party::Member(learner), message });
+    };
+    for &learner in &learners {
+        asks(&mut net, learner, Body::ImageRequest { image: 1 });
+    }
+    let began = |net: &Net| {
+        let began = net.queue.iter().filter(|under_way| {
+            matches!(under_way.message.body, Body::Image { part: ImagePart::Began { .. }, .. })
+        });
+        began.map(|under_way| under_way.to).collect::<Vec<_>>()
+    };
+    assert_eq!(began(&net), [Party::Member(learners[0]), Party::Member(learners[1])]);
+    net.now = net.now.after(net.config.times.image_patience);
+    asks(&mut net, learners[1], Body::ImageNext { image: 1 });
+    net.queue.clear();
+    asks(&mut net, learners[2], Body::ImageRequest { image: 2 });
+    assert_eq!(began(&net), [Party::Member(learners[2])], "the first does not ask any more");
+}
