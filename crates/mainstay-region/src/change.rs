@@ -133,7 +133,7 @@ impl Region {
                 return self.await_image(now, me, sources, out);
             }
         }
-        self.ready(now, out);
+        self.ready(out);
     }
 
     /// The view that is to begin with this copy.
@@ -142,14 +142,14 @@ impl Region {
     }
 
     /// This copy stands at the awaited view's cut.
-    pub(crate) fn ready(&mut self, now: Time, out: &mut Vec<Effect>) {
+    pub(crate) fn ready(&mut self, out: &mut Vec<Effect>) {
         let Some(awaited) = &self.awaited else { return };
         if self.phase == Phase::Learning || awaited.copies.view != self.standing {
             return;
         }
         out.push(Effect::Ready { view: self.standing, after: self.record });
         if awaited.installed {
-            self.begin(now);
+            self.begin();
         }
     }
 
@@ -160,13 +160,13 @@ impl Region {
         }
         awaited.installed = true;
         if self.phase != Phase::Learning && self.standing == view {
-            self.begin(now);
+            self.begin();
         } else {
             self.tick_image(now, out);
         }
     }
 
-    fn begin(&mut self, now: Time) {
+    fn begin(&mut self) {
         let reported = self.awaited_view().is_some_and(|view| view <= self.wedged);
         if reported && self.config.rules.keep(Rule::WedgedTakesNothing) {
             // It became a full copy of the view after it had reported that it was none: what it took in now, the cut would lack.
@@ -182,14 +182,15 @@ impl Region {
         let copies = &self.copies;
         self.fillings.retain(|&learner, _| copies.has(learner) || !before.has(learner));
         self.stampings = vec![Stamping::default(); self.shards.len()];
-        for shard in &mut self.shards {
-            shard.heard = now;
-        }
+        self.shards.iter_mut().for_each(|shard| shard.fresh_at = None);
     }
 
     /// Takes in the cut that a view begins with. `None` if this copy is too far behind, and nothing is changed then.
     fn take_cut(&mut self, view: ViewId, cut: &[u8], out: &mut Vec<Effect>) -> Option<()> {
         let cut: Report = postcard::from_bytes(cut).ok()?;
+        if cut.standing < self.standing && self.standing < view {
+            return self.begin_again(view);
+        }
         let founding = cut.shards.is_empty() && self.standing == ViewId::NONE;
         let fits = cut.standing == self.standing && cut.shards.len() == self.shards.len();
         let reaches = || {
@@ -218,6 +219,19 @@ impl Region {
             self.publish(shard, &applied, out);
             self.shard_mut(shard).begin(view);
         }
+        self.standing = view;
+        Some(())
+    }
+
+    /// The cut of the view that this copy stands at is handed on to a later one, since nobody could begin in between: it has all of it, and what it
+    /// accepted alone is void. (Had anything become stable in between, a majority would have been full, and reported.)
+    fn begin_again(&mut self, view: ViewId) -> Option<()> {
+        if self.shards.iter().any(|shard| shard.stable > 0) {
+            return None;
+        }
+        self.phase = Phase::Wedged;
+        self.forget_undurable();
+        self.shards.iter_mut().for_each(|shard| shard.begin(view));
         self.standing = view;
         Some(())
     }

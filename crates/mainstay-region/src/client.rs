@@ -212,7 +212,8 @@ impl Client {
         self.attempt(now, id, out);
     }
 
-    /// Asks the stamper whether an operation has taken effect.
+    /// Asks the stamper whether an operation that is not under way any more has taken effect. The answer is [`ClientEffect::Ended`] (`Done` with
+    /// `duplicate` set, or why nothing is known) or [`ClientEffect::NotSeen`]; none comes if the stamper is not reached.
     pub fn inspect(&self, id: OperationId, key: &[u8], out: &mut Vec<ClientEffect>) {
         let shard = shard_of(key, self.config.shards);
         if let Some(to) = self.copies.stamper(shard) {
@@ -273,7 +274,7 @@ impl Client {
         call.view = copies.view;
         let unversioned = config.pattern == Pattern::Unversioned;
         let sends = if call.attempts == 0 || unversioned {
-            config.pattern.row().begin(id, &call.operation, copies, stamper)
+            config.pattern.row().begin(config.pattern, id, &call.operation, copies, stamper)
         } else {
             let place = copies.ids().position(|member| member == stamper).unwrap_or(0);
             let server = copies.ids().nth((place + call.attempts) % copies.count()).expect("below the count");
@@ -350,7 +351,16 @@ impl Client {
     }
 
     fn refused(&mut self, now: Time, id: OperationId, refusal: Refusal, out: &mut Vec<ClientEffect>) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
+        let Some(call) = self.calls.get_mut(&id) else {
+            // The answer to `inspect`.
+            let ended = match refusal {
+                Refusal::Obsolete => Ended::Obsolete,
+                Refusal::Evicted => Ended::Evicted,
+                Refusal::NoLease | Refusal::NotSettled => Ended::Unknown,
+                _ => return,
+            };
+            return out.push(ClientEffect::Ended { id, ended });
+        };
         let ended = match refusal {
             Refusal::Obsolete => Ended::Obsolete,
             Refusal::Evicted => Ended::Evicted,

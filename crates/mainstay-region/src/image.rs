@@ -80,7 +80,7 @@ impl Region {
             Some(learning) if self.phase == Phase::Learning && learning.image > 0 => {
                 learning.me = me;
                 learning.others = sources;
-                self.become_full(now, out);
+                self.become_full(out);
             }
             _ => self.learn(now, me, sources, out),
         }
@@ -277,11 +277,11 @@ impl Region {
         if complete {
             out.push(Effect::Learned);
         }
-        self.become_full(now, out);
+        self.become_full(out);
     }
 
     /// With an image that a view begins with, and that view awaited, this copy is a full one.
-    fn become_full(&mut self, now: Time, out: &mut Vec<Effect>) {
+    fn become_full(&mut self, out: &mut Vec<Effect>) {
         let Some(Learning { complete: true, standing: Some(standing), .. }) = self.learning else { return };
         if self.awaited_view() == Some(standing) {
             if let Some(Learning { from, image, .. }) = self.learning.take() {
@@ -296,7 +296,7 @@ impl Region {
                 let counter = copy.stable;
                 self.wait_for_durable(shard, counter);
             }
-            self.ready(now, out);
+            self.ready(out);
         }
     }
 

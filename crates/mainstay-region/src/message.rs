@@ -103,6 +103,9 @@ pub enum Refusal {
     /// There is no such shard.
     #[error("there is no such shard")]
     NoShard,
+    /// The stamper gave the operation a version and has not seen its payload: it may have taken effect at the others.
+    #[error("the stamper has not seen the operation that it gave a version to")]
+    NotSettled,
 }
 
 /// A limit of [`Limits`].
@@ -243,6 +246,8 @@ pub enum Body {
     Position {
         /// The counter.
         counter: u64,
+        /// When it is said, by the member's clock, in nanoseconds.
+        sent_ns: u64,
     },
     /// Stamper to a member: how far the shard is.
     Marks {
@@ -250,6 +255,8 @@ pub enum Body {
         stable: u64,
         /// Up to here every member has it.
         everywhere: u64,
+        /// `sent_ns` of the last `Position` that came from this member; 0 if none came, or if the stamper has no lease.
+        echo_ns: u64,
     },
     /// Stamper to a member: have you a payload for this version? If not, take none from the client any more.
     Inquire {
@@ -298,7 +305,7 @@ pub enum Body {
         /// What.
         id: OperationId,
     },
-    /// Stamper to client: it has not until now; an earlier attempt may still be under way.
+    /// Stamper to client, under its lease: it has not until now; an earlier attempt may still be under way.
     NotSeen {
         /// What.
         id: OperationId,
@@ -371,8 +378,9 @@ pub struct Found {
     pub more: bool,
     /// The version that the state stood at.
     pub at: Version,
-    /// At most how old the state is, in nanoseconds, as far as this copy knows: since it heard the stamper last. 0 at the stamper.
-    pub age_ns: u64,
+    /// So long ago, in nanoseconds, the stamper knew nothing to be stable that this state has not: 0 at the stamper under its lease. `None`: this copy
+    /// has not heard of it in this view.
+    pub age_ns: Option<u64>,
     /// Hash of the shard's whole map at that version.
     pub digest: u64,
 }

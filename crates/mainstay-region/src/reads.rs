@@ -36,10 +36,7 @@ impl Region {
         let party = Party::Client(client);
         let refuse = |refusal| Body::Answer { request, found: Err(refusal) };
         if freshness == Freshness::Any {
-            let copy = self.shard(shard);
-            let age = if self.stamps(shard) { 0 } else { now.since(copy.heard).as_nanos() };
-            let age_ns = u64::try_from(age).unwrap_or(u64::MAX);
-            let found = Ok(self.find(shard, &query, age_ns));
+            let found = Ok(self.find(shard, &query, self.age_ns(now, shard)));
             return self.send(shard, party, Body::Answer { request, found }, out);
         }
         if !self.stamps(shard) {
@@ -59,6 +56,13 @@ impl Region {
         self.answer_reads(now, shard, out);
     }
 
+    /// A stamper without a lease may have been replaced since it ran out.
+    fn age_ns(&self, now: Time, shard: u16) -> Option<u64> {
+        let leased = Some(self.lease_until).filter(|&until| until > Time::EPOCH);
+        let fresh_at = if self.stamps(shard) { leased } else { self.shard(shard).fresh_at };
+        fresh_at.map(|at| u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// Answers the reads that need not wait any more.
     pub(crate) fn answer_reads(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
         let reads = std::mem::take(&mut self.stamping_mut(shard).reads);
@@ -70,7 +74,7 @@ impl Region {
             let found = if !leased {
                 Err(Refusal::NoLease)
             } else if read.barrier <= stable {
-                Ok(self.find(shard, &read.query, 0))
+                Ok(self.find(shard, &read.query, Some(0)))
             } else if !self.config.rules.keep(Rule::ReadStable) {
                 Ok(self.find_dirty(shard, &read.query))
             } else {
@@ -82,7 +86,7 @@ impl Region {
         self.stamping_mut(shard).reads = waiting;
     }
 
-    fn find(&self, shard: u16, query: &Query, age_ns: u64) -> Found {
+    fn find(&self, shard: u16, query: &Query, age_ns: Option<u64>) -> Found {
         let state = &self.shard(shard).state;
         let limit = self.config.limits.scan_entries_max;
         let mut entries: Vec<_> = match query {
@@ -104,7 +108,7 @@ impl Region {
 
     /// What a broken stamper would answer: what it has accepted, stable or not.
     fn find_dirty(&self, shard: u16, query: &Query) -> Found {
-        let mut found = self.find(shard, query, 0);
+        let mut found = self.find(shard, query, Some(0));
         if let Query::Get { key } = query {
             let version = found.at;
             let value = self.shard(shard).latest(key).map(<[u8]>::to_vec);

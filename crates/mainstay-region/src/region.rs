@@ -261,7 +261,7 @@ impl Region {
                 self.send(shard, Party::Member(stamper), Body::Forwarded { id, retry, operation }, out);
             }
             Body::VersionRequest { id } if stamps => self.grant(now, shard, client, id, out),
-            Body::Inspect { id } if stamps => self.inspect(shard, client, id, out),
+            Body::Inspect { id } if stamps => self.inspect(now, shard, client, id, out),
             Body::VersionRequest { id } | Body::Inspect { id } => {
                 self.send(shard, from, Body::Refused { id, refusal: Refusal::NotStamper }, out);
             }
@@ -315,11 +315,16 @@ impl Region {
             Body::Stamp { counter, id, possible_duplicate } if of_stamper => {
                 self.received_stamp(now, shard, counter, EarlyVersion { id, possible_duplicate }, out);
             }
-            Body::Marks { stable, everywhere } if of_stamper => {
-                self.shard_mut(shard).heard = now;
+            Body::Marks { stable, everywhere, echo_ns } if of_stamper => {
                 self.learn_marks(shard, stable, everywhere, out);
+                let copy = self.shard_mut(shard);
+                if echo_ns > 0 && copy.stable >= stable {
+                    copy.fresh_at = copy.fresh_at.max(Some(Time(echo_ns)));
+                }
             }
-            Body::Position { counter } if stamps => self.positioned(now, shard, member, counter, out),
+            Body::Position { counter, sent_ns } if stamps => {
+                self.positioned(now, shard, member, (counter, sent_ns), out);
+            }
             Body::Inquire { counter } if of_stamper => self.inquired(member, shard, counter, out),
             Body::Lacks { counter } if stamps => self.lacks(now, shard, member, counter, out),
             Body::Has { counter, entry } if stamps => self.has(now, shard, counter, entry, out),
@@ -359,22 +364,15 @@ impl Region {
         offered
     }
 
-    pub(crate) fn tell(
-        &mut self,
-        _now: Time,
-        shard: u16,
-        counter: u64,
-        tell: Acknowledge,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn tell(&self, now: Time, shard: u16, counter: u64, tell: Acknowledge, out: &mut Vec<Effect>) {
         let me = self.me.expect("a member accepts");
         match tell {
             Acknowledge::Nobody => {}
             Acknowledge::Stamper if self.stamps(shard) => {}
             Acknowledge::Stamper => {
-                self.shard_mut(shard).told = counter;
                 let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
-                self.send_safe(shard, Party::Member(stamper), Body::Position { counter }, out);
+                let body = Body::Position { counter, sent_ns: now.0 };
+                self.send_safe(shard, Party::Member(stamper), body, out);
             }
             Acknowledge::Client(client) => self.acknowledge(shard, counter, client, false, out),
             Acknowledge::Chain(client) => match self.copies.next_in_chain(shard, me) {
@@ -489,7 +487,7 @@ impl Region {
                 && self.phase == Phase::Serving
                 && self.stamps(shard)
             {
-                self.positioned(now, shard, me, counter, out);
+                self.positioned(now, shard, me, (counter, now.0), out);
             }
         }
     }
@@ -517,12 +515,10 @@ impl Region {
             let held_max = self.config.times.held_max;
             let copy = self.shard_mut(shard);
             copy.held.retain(|_, held| now.since(held.since) < held_max);
-            if copy.durable > copy.told {
-                copy.told = copy.durable;
-                let body = Body::Position { counter: copy.told };
-                let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
-                self.send(shard, Party::Member(stamper), body, out);
-            }
+            // Said also where nothing is new: the echo tells how old this copy's state is at most.
+            let body = Body::Position { counter: copy.durable, sent_ns: now.0 };
+            let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
+            self.send(shard, Party::Member(stamper), body, out);
         }
     }
 }

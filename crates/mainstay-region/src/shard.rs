@@ -56,10 +56,8 @@ pub(crate) struct Shard {
     pub(crate) recorded_everywhere: u64,
     /// Up to here it is safe in the journal.
     pub(crate) durable: u64,
-    /// The position that the stamper was told last.
-    pub(crate) told: u64,
-    /// When the stamper was heard last.
-    pub(crate) heard: Time,
+    /// At this moment the stamper knew nothing to be stable that is not in the state.
+    pub(crate) fresh_at: Option<Time>,
     /// The last version above `stable` that changed a key.
     touched: BTreeMap<Vec<u8>, u64>,
     pub(crate) hold_back: BTreeMap<u64, (Entry, Acknowledge)>,

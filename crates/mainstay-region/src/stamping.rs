@@ -43,6 +43,8 @@ impl Route {
 pub(crate) struct Progress {
     pub(crate) counter: u64,
     since: Time,
+    /// When the member sent the last of its messages that came, by its clock, in nanoseconds.
+    sent_ns: u64,
 }
 
 /// A version that was granted and not used yet.
@@ -68,6 +70,10 @@ pub(crate) struct Stamping {
 }
 
 impl Stamping {
+    fn progress(&mut self, member: MemberId, now: Time) -> &mut Progress {
+        self.positions.entry(member).or_insert(Progress { counter: 0, since: now, sent_ns: 0 })
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.values().map(Vec::len).sum::<usize>() + self.reads.len()
     }
@@ -305,19 +311,19 @@ impl Region {
         Some(asked)
     }
 
-    /// A member has everything up to `counter`.
+    /// A member has everything up to `counter`, and said so at `sent_ns` by its clock.
     pub(crate) fn positioned(
         &mut self,
         now: Time,
         shard: u16,
         member: MemberId,
-        counter: u64,
+        (counter, sent_ns): (u64, u64),
         out: &mut Vec<Effect>,
     ) {
-        let progress =
-            self.stamping_mut(shard).positions.entry(member).or_insert(Progress { counter: 0, since: now });
+        let progress = self.stamping_mut(shard).progress(member, now);
+        progress.sent_ns = progress.sent_ns.max(sent_ns);
         if counter > progress.counter {
-            *progress = Progress { counter, since: now };
+            (progress.counter, progress.since) = (counter, now);
             self.learn_stable(now, shard, out);
         }
     }
@@ -373,8 +379,10 @@ impl Region {
         self.ask_for_grants(now, shard, out);
         self.repair(now, shard, out);
         let marks = (self.shard(shard).stable, self.shard(shard).everywhere);
+        let leased = now < self.lease_until;
         for member in self.others().collect::<Vec<_>>() {
-            let body = Body::Marks { stable: marks.0, everywhere: marks.1 };
+            let echo_ns = if leased { self.stamping_mut(shard).progress(member, now).sent_ns } else { 0 };
+            let body = Body::Marks { stable: marks.0, everywhere: marks.1, echo_ns };
             self.send(shard, Party::Member(member), body, out);
         }
         self.answer_reads(now, shard, out);
@@ -386,11 +394,7 @@ impl Region {
         let end = self.shard(shard).log.end();
         for member in self.others().collect::<Vec<_>>() {
             let after = self.config.times.repair_after;
-            let progress = self
-                .stamping_mut(shard)
-                .positions
-                .entry(member)
-                .or_insert(Progress { counter: 0, since: now });
+            let progress = self.stamping_mut(shard).progress(member, now);
             if progress.counter >= end {
                 progress.since = now;
                 continue;
@@ -458,16 +462,27 @@ impl Region {
         }
     }
 
-    /// Whether an operation took effect.
-    pub(crate) fn inspect(&mut self, shard: u16, client: ClientId, id: OperationId, out: &mut Vec<Effect>) {
+    /// Whether an operation took effect. That it did not, only a stamper under its lease knows, and not of an operation that has a version and whose
+    /// payload did not come here: the others may have it, and the client may know.
+    pub(crate) fn inspect(
+        &mut self,
+        now: Time,
+        shard: u16,
+        client: ClientId,
+        id: OperationId,
+        out: &mut Vec<Effect>,
+    ) {
         let route = Route::Direct(client);
+        let refused = |refusal| Body::Refused { id, refusal };
         let body = match self.admit(shard, id) {
             Admitted::Seen(seen) => {
                 Body::Acknowledged(Acknowledged { id, seen, duplicate: true, stable: true })
             }
             Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
-            Admitted::No(refusal @ (Refusal::Obsolete | Refusal::Evicted)) => Body::Refused { id, refusal },
-            Admitted::No(_) | Admitted::Granted(_) | Admitted::Fresh => Body::NotSeen { id },
+            Admitted::No(refusal @ (Refusal::Obsolete | Refusal::Evicted)) => refused(refusal),
+            Admitted::Granted(_) => refused(Refusal::NotSettled),
+            _ if now >= self.lease_until => refused(Refusal::NoLease),
+            Admitted::No(_) | Admitted::Fresh => Body::NotSeen { id },
         };
         self.answer(shard, route, body, out);
     }

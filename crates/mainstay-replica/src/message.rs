@@ -191,7 +191,8 @@ mod tests {
     fn each_message_reads_back_and_every_shorter_one_is_refused() {
         let (cluster, region) = (ClusterId([9; 16]), RegionId(2));
         let (from, to) = (outside(&joiner()), MemberId { born: ViewId(4), ..outside(&joiner()) });
-        let position = region::Message { view: ViewId(4), shard: 1, body: Body::Position { counter: 77 } };
+        let position =
+            region::Message { view: ViewId(4), shard: 1, body: Body::Position { counter: 77, sent_ns: 5 } };
         let beat = group::Message {
             cluster: Some(cluster),
             view: ViewId(4),

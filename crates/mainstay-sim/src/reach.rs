@@ -277,6 +277,8 @@ reach! {
     StoreFoundAgain = "store_found_again",
     /// A copy became full by one that served the view already.
     FilledBehindTheCut = "filled_behind_the_cut",
+    /// A cut was handed on from a view that nobody began.
+    CutCarried = "cut_carried",
     /// A copy that was being filled was asked for a report.
     ReportedNothing = "reported_nothing",
     /// A member joined that had been filled.

@@ -3,29 +3,15 @@
 //! A copy passes an entry on when it has it safe, so that the last one knows that all have. It is therefore always acknowledged by all,
 //! also where a region asks for a majority only.
 
-use super::{Cost, MessagePattern, Pattern, Stamped, to_stamper};
-use crate::copies::Copies;
-use crate::message::{Acknowledge, Body};
-use crate::operation::Operation;
+use super::{Cost, MessagePattern, Stamped};
+use crate::message::Acknowledge;
 use mainstay_types::id::ClientId;
-use mainstay_types::operation::OperationId;
-use mainstay_types::view::MemberId;
 
 pub(super) struct Chain;
 
 impl MessagePattern for Chain {
     fn cost(&self, copies: u64) -> Cost {
         Cost { messages: copies + 1, payloads: copies, hops: copies + 1, payload_hops: copies }
-    }
-
-    fn begin(
-        &self,
-        id: OperationId,
-        operation: &Operation,
-        _: &Copies,
-        stamper: MemberId,
-    ) -> Vec<(MemberId, Body)> {
-        to_stamper(Pattern::Chain, id, operation, stamper)
     }
 
     fn stamped(&self, client: ClientId) -> Stamped {

@@ -2,7 +2,7 @@
 //!
 //! The stamper has the payload from the beginning: if the client dies, the stamper sends it to the others itself.
 
-use super::{Cost, MessagePattern, Pattern, Stamped, to_stamper};
+use super::{Cost, MessagePattern, Stamped};
 use crate::copies::Copies;
 use crate::message::{Acknowledge, Body};
 use crate::operation::Operation;
@@ -21,16 +21,6 @@ impl MessagePattern for MessageReturnsVersion {
             hops: if alone { 2 } else { 4 },
             payload_hops: if alone { 1 } else { 2 },
         }
-    }
-
-    fn begin(
-        &self,
-        id: OperationId,
-        operation: &Operation,
-        _: &Copies,
-        stamper: MemberId,
-    ) -> Vec<(MemberId, Body)> {
-        to_stamper(Pattern::MessageReturnsVersion, id, operation, stamper)
     }
 
     fn stamped(&self, client: ClientId) -> Stamped {

@@ -69,14 +69,17 @@ pub(crate) trait MessagePattern: Sync {
     /// The cost with so many copies.
     fn cost(&self, copies: u64) -> Cost;
 
-    /// What the client sends first.
+    /// What the client sends first: the operation, whole, to the stamper, where a pattern does not say otherwise.
     fn begin(
         &self,
+        pattern: Pattern,
         id: OperationId,
         operation: &Operation,
-        copies: &Copies,
+        _copies: &Copies,
         stamper: MemberId,
-    ) -> Vec<(MemberId, Body)>;
+    ) -> Vec<(MemberId, Body)> {
+        vec![(stamper, Body::Operate { id, retry: false, pattern, operation: operation.clone() })]
+    }
 
     /// What the stamper does once it has given a version.
     fn stamped(&self, client: ClientId) -> Stamped;
@@ -138,14 +141,4 @@ impl Pattern {
             Self::Chain => &chain::Chain,
         }
     }
-}
-
-/// The operation, whole, to the stamper.
-fn to_stamper(
-    pattern: Pattern,
-    id: OperationId,
-    operation: &Operation,
-    stamper: MemberId,
-) -> Vec<(MemberId, Body)> {
-    vec![(stamper, Body::Operate { id, retry: false, pattern, operation: operation.clone() })]
 }

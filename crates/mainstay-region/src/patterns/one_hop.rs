@@ -3,13 +3,9 @@
 //! All versions of a shard go over one channel from the stamper, in order. The stamper knows what is stable: its reads need not wait, its log is
 //! trimmed for free. The chain of acknowledgements is the price.
 
-use super::{Cost, MessagePattern, Pattern, Stamped, to_stamper};
-use crate::copies::Copies;
-use crate::message::{Acknowledge, Body};
-use crate::operation::Operation;
+use super::{Cost, MessagePattern, Stamped};
+use crate::message::Acknowledge;
 use mainstay_types::id::ClientId;
-use mainstay_types::operation::OperationId;
-use mainstay_types::view::MemberId;
 
 pub(super) struct OneHop;
 
@@ -22,16 +18,6 @@ impl MessagePattern for OneHop {
             hops: if alone { 2 } else { 4 },
             payload_hops: if alone { 1 } else { 2 },
         }
-    }
-
-    fn begin(
-        &self,
-        id: OperationId,
-        operation: &Operation,
-        _: &Copies,
-        stamper: MemberId,
-    ) -> Vec<(MemberId, Body)> {
-        to_stamper(Pattern::OneHop, id, operation, stamper)
     }
 
     fn stamped(&self, _: ClientId) -> Stamped {

@@ -2,13 +2,9 @@
 //!
 //! The stamper does not see the acknowledgements: what is stable it learns from the positions that members tell it from time to time.
 
-use super::{Cost, MessagePattern, Pattern, Stamped, to_stamper};
-use crate::copies::Copies;
-use crate::message::{Acknowledge, Body};
-use crate::operation::Operation;
+use super::{Cost, MessagePattern, Stamped};
+use crate::message::Acknowledge;
 use mainstay_types::id::ClientId;
-use mainstay_types::operation::OperationId;
-use mainstay_types::view::MemberId;
 
 pub(super) struct OneHopClient;
 
@@ -21,16 +17,6 @@ impl MessagePattern for OneHopClient {
             hops: if alone { 2 } else { 3 },
             payload_hops: if alone { 1 } else { 2 },
         }
-    }
-
-    fn begin(
-        &self,
-        id: OperationId,
-        operation: &Operation,
-        _: &Copies,
-        stamper: MemberId,
-    ) -> Vec<(MemberId, Body)> {
-        to_stamper(Pattern::OneHopClient, id, operation, stamper)
     }
 
     fn stamped(&self, client: ClientId) -> Stamped {

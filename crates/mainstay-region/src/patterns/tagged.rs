@@ -2,7 +2,7 @@
 //!
 //! One transfer of the payload in the path; the second hop is small. What is held for its version is memory that clients fill: it is limited for each.
 
-use super::{Cost, MessagePattern, Stamped};
+use super::{Cost, MessagePattern, Pattern, Stamped};
 use crate::copies::Copies;
 use crate::message::{Acknowledge, Body};
 use crate::operation::Operation;
@@ -20,6 +20,7 @@ impl MessagePattern for Tagged {
 
     fn begin(
         &self,
+        _: Pattern,
         id: OperationId,
         operation: &Operation,
         copies: &Copies,

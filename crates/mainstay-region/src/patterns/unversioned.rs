@@ -1,6 +1,6 @@
 //! No versioning: client → all → client. The speed limit that the others are measured against; copies that two clients write to may differ.
 
-use super::{Cost, MessagePattern, Stamped};
+use super::{Cost, MessagePattern, Pattern, Stamped};
 use crate::copies::Copies;
 use crate::message::Body;
 use crate::operation::Operation;
@@ -17,6 +17,7 @@ impl MessagePattern for Unversioned {
 
     fn begin(
         &self,
+        _: Pattern,
         id: OperationId,
         operation: &Operation,
         copies: &Copies,

@@ -3,7 +3,7 @@
 //! Versions that were given and never used block the shard: the only pattern where a slow client stops all others. The stamper asks for such a version's
 //! payload after a while, and makes it void if nobody has it.
 
-use super::{Cost, MessagePattern, Stamped};
+use super::{Cost, MessagePattern, Pattern, Stamped};
 use crate::copies::Copies;
 use crate::message::{Acknowledge, Body};
 use crate::operation::Operation;
@@ -18,7 +18,14 @@ impl MessagePattern for VersionRequest {
         Cost { messages: 2 * copies + 2, payloads: copies, hops: 4, payload_hops: 1 }
     }
 
-    fn begin(&self, id: OperationId, _: &Operation, _: &Copies, stamper: MemberId) -> Vec<(MemberId, Body)> {
+    fn begin(
+        &self,
+        _: Pattern,
+        id: OperationId,
+        _: &Operation,
+        _: &Copies,
+        stamper: MemberId,
+    ) -> Vec<(MemberId, Body)> {
         vec![(stamper, Body::VersionRequest { id })]
     }
 

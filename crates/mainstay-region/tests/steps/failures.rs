@@ -295,3 +295,65 @@ fn a_client_that_floods_payloads_is_told_that_it_is_too_much() {
         net.heard.iter().filter(|body| matches!(body, Body::Refused { refusal: Refusal::Busy(_), .. }));
     assert_eq!(refused.count(), 1);
 }
+
+fn inspect(net: &mut Net, id: OperationId) -> Body {
+    let stamper = net.id(0);
+    net.heard.clear();
+    let message = Message { view: ViewId(1), shard: 0, body: Body::Inspect { id } };
+    net.step(stamper, Event::Received { from: Party::Client(CLIENT), message });
+    net.run();
+    net.heard.pop().expect("it is answered")
+}
+
+/// It said "not seen" of what a majority had acknowledged without the stamper, and what a later stamper may have acknowledged.
+#[test]
+fn nobody_is_told_that_an_operation_was_not_seen_by_a_stamper_that_cannot_know() {
+    let mut net = Net::new(3, majority(), Pattern::VersionRequest);
+    let never = OperationId { client: CLIENT, thread: ThreadId(9), sequence: Sequence(1) };
+    let no_lease = Body::Refused { id: never, refusal: Refusal::NoLease };
+    assert_eq!(inspect(&mut net, never), no_lease);
+    let stamper = net.id(0);
+    let until = net.now.after(Duration::from_secs(1));
+    net.step(stamper, Event::Lease { until });
+    assert_eq!(inspect(&mut net, never), Body::NotSeen { id: never });
+    let id = net.call(put(b"past the stamper"));
+    net.run_only(|under_way| {
+        let payload = matches!(under_way.message.body, Body::Payload { .. });
+        !payload || under_way.to != Party::Member(stamper)
+    });
+    assert!(matches!(net.how(id)[..], [Ended::Done { .. }]), "two of three have it");
+    assert_eq!(inspect(&mut net, id), Body::Refused { id, refusal: Refusal::NotSettled });
+    net.ended.clear();
+    net.pass(500);
+    assert!(matches!(inspect(&mut net, id), Body::Acknowledged(done) if done.stable && done.duplicate));
+    net.now = until;
+    assert_eq!(inspect(&mut net, never), no_lease);
+}
+
+/// It said 0 at a stamper that was replaced long ago, and the time since its last word at copies that heard such a stamper.
+#[test]
+fn a_read_at_any_copy_is_not_older_than_it_says() {
+    let mut net = Net::new(3, config(), Pattern::OneHop);
+    let age = |net: &mut Net, place: usize| {
+        let query = Query::Get { key: b"k".to_vec() };
+        let body = Body::Read { request: 9, query, freshness: Freshness::Any };
+        let message = Message { view: ViewId(1), shard: 0, body };
+        net.heard.clear();
+        net.step(net.id(place), Event::Received { from: Party::Client(CLIENT), message });
+        net.run();
+        match net.heard.pop() {
+            Some(Body::Answer { found: Ok(found), .. }) => found.age_ns.map(Duration::from_nanos),
+            other => panic!("a read is answered: {other:?}"),
+        }
+    };
+    net.pass(50);
+    assert_eq!((age(&mut net, 0), age(&mut net, 1)), (None, None), "there was no lease yet");
+    let (stamper, until) = (net.id(0), net.now.after(Duration::from_millis(100)));
+    net.step(stamper, Event::Lease { until });
+    net.pass(50);
+    assert_eq!(age(&mut net, 0), Some(Duration::ZERO));
+    assert!(age(&mut net, 1).expect("it was heard") <= Duration::from_millis(20));
+    net.pass(500);
+    assert_eq!(age(&mut net, 0), Some(Duration::from_millis(450)));
+    assert!(age(&mut net, 1).expect("it was heard") >= Duration::from_millis(450));
+}

@@ -121,3 +121,24 @@ fn who_is_being_filled_keeps_its_place_while_it_asks() {
     asks(&mut net, learners[2], Body::ImageRequest { image: 2 });
     assert_eq!(began(&net), [Party::Member(learners[2])], "the first does not ask any more");
 }
+
+/// It asked for an image, in vain where no other copy stood there.
+#[test]
+fn a_cut_that_is_handed_on_is_what_the_copy_has_already() {
+    let mut net = Net::new(3, majority(), Pattern::OneHop);
+    net.call(increment());
+    net.run();
+    let reports = net.wedge(&[net.id(0), net.id(1)]);
+    let smaller = view(2, vec![member(1, 1), member(2, 1)]);
+    net.install(&smaller, &reports, None);
+    let (first, cut) = (net.id(0), net.cut());
+    net.call(increment());
+    net.queue.clear();
+    let again = view(3, smaller.members.clone());
+    net.step(first, Event::Fetch { me: first, view: again, cut: cut.clone(), sources: vec![net.id(1)] });
+    assert_eq!((net.copies[&first].phase(), net.copies[&first].standing()), (Phase::Wedged, ViewId(3)));
+    assert_eq!(value(&net.copies[&first]), b"1");
+    let journal: Vec<Vec<u8>> = net.journals[&first].clone();
+    let found = Region::recover(net.config, journal.iter().map(Vec::as_slice)).expect("it is whole");
+    assert_eq!((found.standing(), found.log(0).count()), (ViewId(3), 0));
+}

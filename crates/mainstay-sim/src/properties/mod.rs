@@ -19,6 +19,7 @@ pub(crate) mod outputs_guaranteed;
 pub(crate) mod outputs_of_nodes;
 pub(crate) mod outsiders_unheard;
 pub(crate) mod region_acknowledged_stays;
+pub(crate) mod region_age_stated;
 pub(crate) mod region_bounded;
 pub(crate) mod region_copies_agree;
 pub(crate) mod region_fenced;
@@ -104,13 +105,15 @@ pub(crate) enum Property {
     RegionFirstResult,
     /// What clients saw of a key has an order.
     RegionLinearizable,
+    /// A read of any copy is not older than it says.
+    RegionAgeStated,
     /// Nothing that a copy of a region keeps grows beyond its limit.
     RegionBounded,
 }
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 34] = [
+    pub(crate) const ALL: [Self; 35] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -144,6 +147,7 @@ impl Property {
         Self::RegionAcknowledgedStays,
         Self::RegionFirstResult,
         Self::RegionLinearizable,
+        Self::RegionAgeStated,
         Self::RegionBounded,
     ];
 
@@ -184,6 +188,7 @@ impl Property {
             Self::RegionAcknowledgedStays => "region-acknowledged-stays",
             Self::RegionFirstResult => "region-first-result",
             Self::RegionLinearizable => "region-linearizable",
+            Self::RegionAgeStated => "region-age-stated",
             Self::RegionBounded => "region-bounded",
         }
     }
@@ -227,6 +232,7 @@ impl Property {
             Self::RegionAcknowledgedStays => region_acknowledged_stays::SOURCE,
             Self::RegionFirstResult => region_first_result::SOURCE,
             Self::RegionLinearizable => region_linearizable::SOURCE,
+            Self::RegionAgeStated => region_age_stated::SOURCE,
             Self::RegionBounded => region_bounded::SOURCE,
         }
     }

@@ -27,3 +27,17 @@ pub(crate) fn check(
     };
     Err(Violation::new(Property::RegionFirstResult, what))
 }
+
+/// Fails if the client was told before it asked that the operation is done.
+pub(crate) fn check_not_seen(
+    told: &BTreeMap<OperationId, (u16, Seen)>,
+    id: OperationId,
+) -> Result<(), Violation> {
+    match told.get(&id) {
+        Some((_, seen)) => {
+            let what = format!("{id:?} was told as {seen:?}, and then that it was never seen");
+            Err(Violation::new(Property::RegionFirstResult, what))
+        }
+        None => Ok(()),
+    }
+}

@@ -56,6 +56,7 @@ pub(crate) struct Scene<'a> {
 }
 
 /// What a client asks for.
+#[expect(clippy::large_enum_variant, reason = "what is asked goes out at once")]
 pub(crate) enum Ask {
     /// Send this in its name.
     Send(ClientId, MemberId, Message),
@@ -198,6 +199,11 @@ impl SimClient {
         if self.calls.contains_key(&id) {
             return Ok(());
         }
+        if scene.random.chance(300) {
+            let mut out = Vec::new();
+            self.machine.inspect(id, operation.key(), &mut out);
+            return self.effects(out, scene);
+        }
         let call = Call {
             key: operation.key().to_vec(),
             place: 0,
@@ -223,7 +229,7 @@ impl SimClient {
         scene.asks.push(Ask::Send(self.config.id, stamper, Message { view, shard, body }));
     }
 
-    fn read_any(&mut self, scene: &mut Scene<'_>) {
+    fn read_any(&self, scene: &mut Scene<'_>) {
         let key = scene.random.pick(&KEYS).to_vec();
         let shard = shard_of(&key, self.config.shards);
         let copies: Vec<MemberId> = self.machine.copies().ids().collect();
@@ -284,7 +290,8 @@ impl SimClient {
                 }
                 ClientEffect::AskView => scene.asks.push(Ask::View),
                 ClientEffect::Ended { id, ended } => self.call_ended(id, ended, scene)?,
-                ClientEffect::NotSeen { .. } => {}
+                // Only what is done is asked about.
+                ClientEffect::NotSeen { id } => scene.oracle.not_seen(id)?,
             }
         }
         Ok(())

@@ -38,6 +38,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::Joined,
     Reach::FilledBehindTheCut,
     Reach::ReportedNothing,
+    Reach::CutCarried,
     Reach::AnsweredFromTable,
     Reach::RetriedElsewhere,
     Reach::ViewsDiffered,

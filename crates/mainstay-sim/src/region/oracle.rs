@@ -2,14 +2,16 @@
 
 use super::linearizable::{Done, Saw, Seen};
 use crate::properties::{
-    Violation, region_acknowledged_stays, region_copies_agree, region_fenced, region_first_result,
-    region_linearizable, region_one_payload,
+    Violation, region_acknowledged_stays, region_age_stated, region_copies_agree, region_fenced,
+    region_first_result, region_linearizable, region_one_payload,
 };
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
 use mainstay_region::duplicates::Seen as Given;
+use mainstay_region::effect::Effect;
 use mainstay_region::limits::Config;
 use mainstay_region::log::Entry;
+use mainstay_region::message::Body;
 use mainstay_region::operation::Outcome;
 use mainstay_region::record::Record;
 use mainstay_region::region::{Phase, Region};
@@ -44,6 +46,8 @@ pub(crate) struct Oracle {
     digests: BTreeMap<(u16, Version), u64>,
     /// What clients were told: shard, version, outcome.
     told: BTreeMap<OperationId, (u16, Given)>,
+    /// By shard: when a copy that serves first applied more than all others had, and what.
+    applied: BTreeMap<u16, Vec<(u64, Version)>>,
     /// The latest view that some copy serves.
     begun: ViewId,
     /// By key.
@@ -60,6 +64,7 @@ impl Oracle {
             versions: BTreeMap::new(),
             digests: BTreeMap::new(),
             told: BTreeMap::new(),
+            applied: BTreeMap::new(),
             begun: ViewId::NONE,
             histories: BTreeMap::new(),
             reached: Reached::default(),
@@ -123,6 +128,30 @@ impl Oracle {
             region_acknowledged_stays::check(&self.told, &self.agreed, standing)?;
         }
         Ok(())
+    }
+
+    /// Looks at how far a copy is behind one of its steps, and at the reads that it answers.
+    pub(crate) fn answered(&mut self, region: &Region, now: u64, out: &[Effect]) -> Result<(), Violation> {
+        for effect in out {
+            if let Effect::Send { message, .. } = effect
+                && let Body::Answer { found: Ok(found), .. } = &message.body
+            {
+                let applied = self.applied.get(&message.shard).map_or(&[][..], Vec::as_slice);
+                region_age_stated::check(applied, message.shard, found, now)?;
+            }
+        }
+        for shard in 0..self.config.shards {
+            let (at, applied) = (region.state(shard).at, self.applied.entry(shard).or_default());
+            if region.phase() == Phase::Serving && applied.last().is_none_or(|&(_, last)| last < at) {
+                applied.push((now, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client is told that nothing is known of what it was told as done.
+    pub(crate) fn not_seen(&self, id: OperationId) -> Result<(), Violation> {
+        region_first_result::check_not_seen(&self.told, id)
     }
 
     /// A client is told that an operation is done.

@@ -24,9 +24,7 @@ pub(crate) struct Source {
     pub(crate) view: View,
     pub(crate) cut: Vec<u8>,
     pub(crate) doing: Doing,
-    /// Every view that was agreed.
-    pub(crate) views: BTreeMap<ViewId, View>,
-    /// The view whose data the reporters had that this one came of.
+    /// The view whose data the cut ends.
     pub(crate) base: ViewId,
     /// Stores that have taken the view's cut.
     pub(crate) prepared: BTreeSet<u8>,
@@ -44,7 +42,6 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(view: View) -> Self {
         Self {
-            views: BTreeMap::from([(view.id, view.clone())]),
             base: ViewId::NONE,
             view,
             cut: Vec::new(),
@@ -68,7 +65,8 @@ impl Source {
 
     /// Whether these stores are more than half of the view.
     pub(crate) fn majority<'a>(&self, stores: impl Iterator<Item = &'a u8>) -> bool {
-        is_majority(&self.view, stores)
+        let votes = stores.filter(|store| self.has_store(**store)).count() as u64;
+        self.view.is_majority(votes)
     }
 
     /// The latest view that one of these has the data of.
@@ -76,28 +74,35 @@ impl Source {
         stores.filter_map(|store| self.ready.get(store).copied()).max().unwrap_or_default()
     }
 
-    /// Whether these may decide the next view: one has all the data of this view; or none has, and they are a majority of the last view that one
-    /// of them has the data of, which is not older than what this view came of.
-    pub(crate) fn enough(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) -> bool {
-        let latest = self.latest(reports.keys());
-        let of_latest = self.views.get(&latest).is_some_and(|view| is_majority(view, reports.keys()));
-        self.majority(reports.keys()) && (latest == self.view.id || (latest >= self.base && of_latest))
+    /// Whether one of these has all the data of the view, so that there is something to settle; else the view's own cut goes into the next one.
+    pub(crate) fn settles(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) -> bool {
+        self.latest(reports.keys()) >= self.view.id
     }
 
-    /// Whether one of these stores has the data that the reports are of.
-    pub(crate) fn keeps_data(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>, stores: &[u8]) -> bool {
-        let latest = self.latest(reports.keys());
-        stores.iter().any(|store| reports.contains_key(store) && self.ready.get(store) == Some(&latest))
+    /// Whether these may decide the next view: a majority, of which one has the data that the view's cut came of.
+    pub(crate) fn enough(&self, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) -> bool {
+        self.majority(reports.keys()) && self.latest(reports.keys()) >= self.base
+    }
+
+    /// The base of a next view with these stores, if one of them has its data: else nobody could take the cut.
+    pub(crate) fn base_of(&self, settles: bool, stores: &[u8]) -> Option<ViewId> {
+        let base = if settles { self.view.id } else { self.base };
+        (self.latest(stores.iter()) >= base).then_some(base)
     }
 
     /// The view that the reports lead to.
-    pub(crate) fn agree(&mut self, view: View, cut: Vec<u8>, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) {
+    pub(crate) fn agree(
+        &mut self,
+        view: View,
+        base: ViewId,
+        cut: Vec<u8>,
+        reports: &BTreeMap<u8, (MemberId, Vec<u8>)>,
+    ) {
         assert!(view.id == self.view.id.next(), "views are agreed one after another");
         // Who reported takes nothing more in; whoever did not may still read under its lease.
         let unreported = self.leases.iter().filter(|(store, _)| !reports.contains_key(*store));
         self.not_before = unreported.map(|(_, &until)| until).max().unwrap_or(0).max(self.not_before);
-        self.base = self.latest(reports.keys());
-        self.views.insert(view.id, view.clone());
+        self.base = base;
         self.view = view;
         self.cut = cut;
         self.leases.clear();
@@ -124,9 +129,4 @@ impl Source {
     pub(crate) fn id(&self) -> ViewId {
         self.view.id
     }
-}
-
-fn is_majority<'a>(view: &View, stores: impl Iterator<Item = &'a u8>) -> bool {
-    let has = |store: &u8| view.members.iter().any(|member| member.joiner.store.0[0] == *store);
-    view.is_majority(stores.filter(|store| has(store)).count() as u64)
 }

@@ -153,6 +153,10 @@ impl RegionWorld {
             up.iter().filter(|store| self.source.has_store(**store)).all(|store| reports.contains_key(store));
         let enough = self.source.enough(reports);
         if enough && (all || self.now - since > PATIENCE || self.random.chance(100)) {
+            if !self.source.settles(reports) {
+                self.hit(Reach::CutCarried);
+                return self.conclude(self.source.cut.clone(), &reports.clone());
+            }
             let able: Vec<usize> = (0..self.hosts.len())
                 .filter(|&at| self.hosts[at].up() && reports.contains_key(&self.hosts[at].store))
                 .collect();
@@ -177,6 +181,11 @@ impl RegionWorld {
             return;
         }
         let reports = reports.clone();
+        self.conclude(cut, &reports);
+    }
+
+    /// The next view is agreed.
+    fn conclude(&mut self, cut: Vec<u8>, reports: &BTreeMap<u8, (MemberId, Vec<u8>)>) {
         let id = ViewId(self.source.id().0 + 1);
         let mut members: Vec<Member> = Vec::new();
         let mut left_out = false;
@@ -213,10 +222,9 @@ impl RegionWorld {
         }
         members.sort_by_key(|member| member.born);
         let stores: Vec<u8> = members.iter().map(|member| member.joiner.store.0[0]).collect();
-        if !self.source.keeps_data(&reports, &stores) {
-            // Nobody could take the cut.
+        let Some(base) = self.source.base_of(self.source.settles(reports), &stores) else {
             return self.begin_gathering();
-        }
+        };
         let view = View { id, arbitrated: false, members };
         for host in &mut self.hosts {
             if let Some(member) = view.members.iter().find(|member| member.joiner.store.0[0] == host.store) {
@@ -224,7 +232,7 @@ impl RegionWorld {
             }
         }
         self.trace_line(format_args!("agreed: {view}"));
-        self.source.agree(view, cut, &reports);
+        self.source.agree(view, base, cut, reports);
         for at in 0..self.hosts.len() {
             if self.is_member(at) {
                 self.say_fetch(at);

@@ -412,6 +412,7 @@ impl RegionWorld {
         self.steps += 1;
         let ticked = matches!(event, Event::Tick);
         region.step(now, event, &mut out);
+        self.oracle.answered(region, now.0, &out)?;
         let sends_again = |effect: &Effect| matches!(effect, Effect::Send { message, .. } if matches!(message.body, Body::Entry { .. }));
         if ticked && out.iter().any(sends_again) {
             self.reached.hit(Reach::SentAgain);
