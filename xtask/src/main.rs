@@ -15,8 +15,8 @@ usage: cargo xtask CHORE
   check             format, lints and structure, without tests
   test              everything CI runs: format, lints, structure, tests, documentation, 10,000 simulated seeds
   simulate SEEDS [--split]
-                    that many seeds of each machine (or of all together), each twice, and every rule broken and caught, with
-                    the binary built before
+                    that many seeds of each machine, every tenth twice (or of all together, each twice), and every rule
+                    broken and caught, with the binary built before
   full [--small] [--only TEXT]
                     all of `test`, then the long campaigns and the benchmarks; writes docs/full-run.md. With small
                     numbers, or only the steps whose name contains TEXT: writes full-run.md beside the binaries

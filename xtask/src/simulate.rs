@@ -1,4 +1,4 @@
-//! The simulator's campaign: seeds without violation, each seed twice, and every rule broken and caught.
+//! The simulator's campaign: seeds without violation, seeds twice for the same trace, and every rule broken and caught.
 
 use serde_json::Value;
 use std::io;
@@ -46,9 +46,9 @@ pub enum SimulateError {
 /// How many seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seeds {
-    /// Of each machine.
+    /// Of each machine, every tenth of them twice.
     Each(u64),
-    /// Of all machines together.
+    /// Of all machines together, each of them twice.
     Split(u64),
 }
 
@@ -59,21 +59,22 @@ pub enum Seeds {
 pub fn simulate(seeds: Seeds) -> Result<(), SimulateError> {
     let list = mainstay(&["sim", "--list", "--json"], 0)?;
     let machines = names(&list, "machines")?;
-    let seeds = match seeds {
-        Seeds::Each(seeds) => seeds,
-        Seeds::Split(seeds) => seeds.div_ceil(machines.len() as u64),
+    let (seeds, twice, which_twice) = match seeds {
+        Seeds::Each(seeds) => (seeds, "--twice=10", "every tenth twice"),
+        Seeds::Split(seeds) => (seeds.div_ceil(machines.len() as u64), "--twice", "each twice"),
     };
     for machine in machines {
         // A history of a group is long, and its rare branches are near: a tenth shows them all.
         let seeds = if machine == "group" { seeds.div_ceil(10) } else { seeds };
         let range = format!("0..{seeds}");
-        let report = mainstay(&["sim", "--machine", machine, "--seeds", &range, "--twice", "--json"], 0)?;
+        let arguments = ["sim", "--machine", machine, "--seeds", &range, twice, "--json"];
+        let report = mainstay(&arguments, 0)?;
         if let Some(shortcoming) = shortcoming(&report, seeds) {
             return Err(SimulateError::Weak { shortcoming: format!("{machine}: {shortcoming}") });
         }
         let (steps, crashes) = (&report["steps"], &report["crashes"]);
         println!(
-            "{machine}: {seeds} seeds, each twice, {steps} steps, {crashes} crashes: no violation, the same traces"
+            "{machine}: {seeds} seeds, {which_twice}, {steps} steps, {crashes} crashes: no violation, the same traces"
         );
     }
     let range = format!("0..{SEEDS_TO_CATCH}");

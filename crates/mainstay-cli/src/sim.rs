@@ -13,6 +13,7 @@ use mainstay_sim::run::{
 };
 use mainstay_types::rules::Rule;
 use std::io::IsTerminal;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// `mainstay sim`.
@@ -41,9 +42,9 @@ pub(crate) struct Sim {
     /// One seed.
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// Run every seed twice and compare the traces.
-    #[arg(long)]
-    twice: bool,
+    /// Run every seed twice and compare the traces; with EVERY, only seeds that are multiples of it.
+    #[arg(long, value_name = "EVERY", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    twice: Option<NonZeroU64>,
     /// Turn a safety rule off inside the machine, and end with the first violation.
     #[arg(long = "break", value_name = "RULE", value_parser = rule)]
     broken: Option<Rule>,
@@ -129,7 +130,7 @@ pub(crate) fn run(sim: Sim) -> anyhow::Result<Verdict> {
         None => sim.seeds.0,
     };
     let bar = std::io::stderr().is_terminal().then(|| ProgressBar::new(seeds.end - seeds.start));
-    let options = SimOptions { machine, seeds, twice: sim.twice, broken: sim.broken };
+    let options = SimOptions { machine, seeds, twice_every: sim.twice, broken: sim.broken };
     let report = simulate(&options, &mut |progress| {
         if let Some(bar) = &bar {
             bar.set_position(progress.seeds);

@@ -3,6 +3,7 @@
 
 use mainstay_sim::run::{SimOptions, run, trace};
 use mainstay_types::rules::Rule;
+use std::num::NonZeroU64;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -18,14 +19,19 @@ fn main() {
         }
         "all" => {
             for seed in number(2)..number(3) {
-                let options = SimOptions { machine, seeds: seed..seed + 1, twice: false, broken: None };
+                let options = SimOptions { machine, seeds: seed..seed + 1, twice_every: None, broken: None };
                 if let Some(violation) = run(&options, &mut |_| {}).first_violation {
                     println!("{violation}");
                 }
             }
         }
         _ => {
-            let options = SimOptions { machine, seeds: number(1)..number(2), twice: last == "twice", broken };
+            let options = SimOptions {
+                machine,
+                seeds: number(1)..number(2),
+                twice_every: (last == "twice").then_some(NonZeroU64::MIN),
+                broken,
+            };
             let report = run(&options, &mut |_| {});
             println!("{}", serde_json::to_string_pretty(&report).expect("a report is JSON"));
         }

@@ -16,6 +16,7 @@ use mainstay_types::rules::{Rule, Rules};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -147,8 +148,8 @@ pub struct SimOptions {
     pub machine: SimMachine,
     /// Which seeds.
     pub seeds: Range<u64>,
-    /// Runs every seed twice and compares the traces.
-    pub twice: bool,
+    /// Runs every seed that is a multiple of this twice, and compares the traces.
+    pub twice_every: Option<NonZeroU64>,
     /// A safety rule to turn off in the machine; then the campaign ends with the first violation.
     pub broken: Option<Rule>,
 }
@@ -309,10 +310,11 @@ impl Tally {
     /// Returns whether there was a violation.
     fn seed(&mut self, options: &SimOptions, seed: u64) -> bool {
         let rules = rules(options.broken);
-        let trace = || if options.twice { Trace::hashed() } else { Trace::off() };
+        let twice = options.twice_every.is_some_and(|every| seed % every == 0);
+        let trace = || if twice { Trace::hashed() } else { Trace::off() };
         let ended = run_seed(options.machine, seed, rules, trace());
         let mut violation = ended.violation.map(|(step, violation)| seen(seed, step, violation));
-        if options.twice && violation.is_none() {
+        if twice && violation.is_none() {
             let again = run_seed(options.machine, seed, rules, trace());
             if again.trace.digest() != ended.trace.digest() {
                 violation = Some(difference(options.machine, seed, rules));

@@ -2,10 +2,12 @@
 
 use mainstay_sim::run::{SimMachine, SimOptions, SimReport, list, run, trace};
 use mainstay_types::rules::Rule;
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 fn campaign(machine: SimMachine, seeds: Range<u64>, twice: bool, broken: Option<Rule>) -> SimReport {
-    run(&SimOptions { machine, seeds, twice, broken }, &mut |_| {})
+    let twice_every = twice.then_some(NonZeroU64::MIN);
+    run(&SimOptions { machine, seeds, twice_every, broken }, &mut |_| {})
 }
 
 #[test]
