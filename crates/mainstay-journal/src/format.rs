@@ -5,6 +5,7 @@ use crate::geometry::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::memory::CONTROL_BYTES;
 use crate::record::Kind;
 use crate::striping::Striping;
+use mainstay_checksum::crc32c_append;
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
 use std::ops::RangeInclusive;
 
@@ -293,7 +294,7 @@ impl Seed {
 
     #[inline]
     fn crc(self, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.crc, bytes)
+        crc32c_append(self.crc, bytes)
     }
 
     /// The checksum of `bytes` but for the first four. They are run through all the same, on a state that cancels
@@ -302,7 +303,7 @@ impl Seed {
     #[inline]
     fn crc_behind_first_four(self, bytes: &[u8]) -> u32 {
         let state = self.before_four_zeroes ^ u32_at(bytes, 0);
-        crc32c::crc32c_append(!state, bytes)
+        crc32c_append(!state, bytes)
     }
 }
 

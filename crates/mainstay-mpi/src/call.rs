@@ -1,9 +1,9 @@
 //! One call on its way into the log: its fields, and the message data that is copied from the program's memory only once.
 
-use crate::checksum::crc32c_append;
 use crate::field::Field;
 use crate::typemap::Typemap;
 use crate::varint::put_word;
+use mainstay_checksum::crc32c_append;
 
 /// The fields of a call. Small ones are collected here; data in one piece stays where it is until the record is written.
 #[derive(Debug, Default)]

@@ -13,7 +13,6 @@
 
 pub mod assembly;
 pub mod call;
-mod checksum;
 pub mod clock;
 pub mod command;
 pub mod compression;

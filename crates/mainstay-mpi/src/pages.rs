@@ -6,13 +6,13 @@
 
 mod space;
 
-use crate::checksum::{crc32c_append, crc32c_record};
 use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, INPUTS_BYTES_MAX,
     INPUTS_HEAD_BYTES, INPUTS_OFFSET, Kind, LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, RING_MAGIC,
     RecordHeader, STOPPED_BEHIND, STOPPED_OFFSET,
 };
+use mainstay_checksum::{crc32c_append, crc32c_append_two};
 use memmap2::MmapRaw;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -397,7 +397,7 @@ impl Pages {
             body_bytes: u32::try_from(body.len()).expect("a page is below 4 GiB"),
         };
         let encoded = header.encode();
-        let crc = crc32c_record(self.seed, *encoded.last_chunk().expect("sixteen bytes"), body);
+        let crc = crc32c_append_two(self.seed, &encoded[4..], body);
         let (at, span) = (self.offset, header.span());
         let record = &mut self.current()[at..at + span];
         record[4..RECORD_HEADER_BYTES].copy_from_slice(&encoded[4..]);
@@ -412,7 +412,7 @@ impl Pages {
         record[4..RECORD_HEADER_BYTES].copy_from_slice(&encoded[4..]);
         let target = &mut record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body];
         copy_to(target);
-        let crc = crc32c_record(seed, *encoded.last_chunk().expect("sixteen bytes"), target);
+        let crc = crc32c_append_two(seed, &encoded[4..], target);
         self.finish_record(header, crc);
     }
 
