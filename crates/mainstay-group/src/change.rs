@@ -5,12 +5,13 @@
 
 use crate::ballot::{Ballot, Because, Departure, Ground, Promised, Proposal, adopted, decides, ground};
 use crate::effect::Effect;
-use crate::group::Group;
+use crate::group::{Group, leads};
+use crate::joining::Waiting;
 use crate::message::Body;
 use mainstay_types::id::StoreId;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId, Member, MemberId, MemberKind, View, ViewId};
+use mainstay_types::view::{Address, JoinerId, Member, MemberId, View, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A change of the view under way.
@@ -53,6 +54,9 @@ impl Group {
             from: BTreeMap::new(),
             leases: BTreeMap::new(),
         });
+        // Before anybody hears of the ballot: no later life of this store uses it again.
+        self.record.promised = ballot;
+        self.persist(out);
         for (_, to) in self.acceptors(now) {
             self.send(to, Body::Prepare { ballot }, out);
         }
@@ -146,24 +150,24 @@ impl Group {
     }
 
     fn propose_next(&mut self, now: Time, (base, cut): (ViewId, Vec<u8>), out: &mut Vec<Effect>) {
-        match self.next_view(base) {
+        let next = self.next_view(base, &self.who_leaves());
+        match next.or_else(|| self.next_view(base, &BTreeSet::new())) {
             Some((view, departures)) => self.propose(now, Proposal { view, base, cut, departures }, out),
             None => self.change = None,
         }
     }
 
     /// The view that this process would have next. `None` if nobody could lead it, or has the data of `base`.
-    fn next_view(&self, base: ViewId) -> Option<(View, Vec<Departure>)> {
+    fn next_view(&self, base: ViewId, leave: &BTreeSet<StoreId>) -> Option<(View, Vec<Departure>)> {
         let old = self.record.view()?;
         let id = old.id.next();
         let change = self.change.as_ref()?;
         let because = |member: &Member| {
-            if member.joiner.store == self.me.store {
-                let present = self.is_member() && !self.leaving;
-                return (!present).then_some(if self.leaving { Because::Left } else { Because::Replaced });
-            }
-            if self.leavers.contains(&member.joiner.store) {
+            if leave.contains(&member.joiner.store) {
                 return Some(Because::Left);
+            }
+            if member.joiner.store == self.me.store {
+                return (!self.is_member()).then_some(Because::Replaced);
             }
             if let Some(because) = self.verdicts.get(&member.id()) {
                 return Some(*because);
@@ -187,8 +191,12 @@ impl Group {
         let place = |store: StoreId| {
             old.members.iter().position(|member| member.joiner.store == store).unwrap_or(usize::MAX)
         };
+        let hears = |waiting: &&Waiting| {
+            waiting.hears || change.from.get(&waiting.joiner.store) == Some(&waiting.joiner)
+        };
+        let joiners = self.joiners.values().filter(hears);
         let mut joiners: Vec<_> =
-            self.joiners.values().map(|waiting| (waiting.since, waiting.joiner, &waiting.offer)).collect();
+            joiners.map(|waiting| (waiting.since, waiting.joiner, &waiting.offer)).collect();
         if !self.is_member() {
             joiners.push((Time::EPOCH, self.me, &self.config.offer));
         }
@@ -201,7 +209,6 @@ impl Group {
                 members.push(Member { born: id, joiner, offer: offer.clone() });
             }
         }
-        let leads = |member: &Member| member.offer.kind == MemberKind::Server && member.offer.weight > 0;
         // Not all who have data may go while those who come have none.
         let has_data = |member: &Member| {
             let promised = change.promises.get(&member.joiner.store);

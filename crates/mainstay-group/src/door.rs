@@ -5,6 +5,7 @@
 
 use crate::effect::Effect;
 use crate::group::{Group, Standing};
+use crate::joining::Waiting;
 use crate::message::{Body, Message, Refusal};
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
@@ -36,15 +37,27 @@ impl Group {
                 }
                 self.learn(now, proposal, out);
             }
-            Body::Join { offer, votes } => self.asked_in(now, from, (view, offer, votes), out),
+            Body::Join { offer, votes, hears } => {
+                let asks = Waiting {
+                    joiner: from,
+                    offer,
+                    votes_after: votes.then_some(view),
+                    hears,
+                    since: now,
+                    heard: now,
+                };
+                self.asked_in(now, view, asks, out);
+            }
             Body::Located { coordinator } => {
                 if self.standing == Standing::Outside {
                     self.located(now, (view, from), coordinator, out);
                 } else if view > self.record.view_id() {
                     // The others have gone on: whoever lets in there answers this member too.
                     self.learn_address(coordinator);
+                    self.asking.member_heard = Some(now);
                 }
             }
+            Body::Askers { joiners } => self.others_ask(joiners, out),
             Body::Shunned { departure } => self.shunned(now, view, departure, out),
             Body::Refused { refusal } => self.refused(refusal, out),
             body => match self.may_speak(view, &from, &body) {
@@ -74,16 +87,19 @@ impl Group {
     }
 
     fn take_in(&mut self, now: Time, from: JoinerId, body: Body, out: &mut Vec<Effect>) {
-        let is_member = self.record.view().is_some_and(|view| view.member(&from).is_some());
-        if is_member {
-            self.suspicion.hear(from.store, now);
-        }
         match body {
-            Body::Beat { sent, echo } if self.is_member() => {
+            Body::Beat { sent, echo, grants, ready } if self.is_member() => {
+                let (view, timing) = (self.record.view().expect("a member has a view"), &self.config.timing);
                 self.leases.beat(from.store, sent, now);
-                let view = self.record.view().expect("a member has a view");
-                if echo > 0 {
-                    self.leases.echoed(view, self.me.store, from.store, Time(echo), &self.config.timing);
+                if grants && echo > 0 {
+                    self.leases.echoed(view, self.me.store, from.store, Time(echo), timing);
+                }
+                // Who does not hear cannot go on with anything, so that it counts as silent however loud it is.
+                if echo > 0 && now.since(Time(echo)) <= timing.lease {
+                    self.suspicion.hear(from.store, now);
+                }
+                if ready {
+                    self.ready.insert(from.store);
                 }
             }
             Body::Verify { suspect } if self.is_member() => self.asked_about(now, from.store, suspect, out),
@@ -91,7 +107,7 @@ impl Group {
             Body::Leave => {
                 self.leavers.insert(from.store);
             }
-            Body::Prepare { ballot } => self.prepared(now, ballot, from.address, out),
+            Body::Prepare { ballot } => self.prepared(now, ballot, from, out),
             Body::Promise { ballot, promised } => self.promised(now, from, (ballot, *promised), out),
             Body::Rejected { promised } => self.rejected(promised),
             Body::Accept { ballot, proposal } => self.accept(now, ballot, (proposal, from.address), out),

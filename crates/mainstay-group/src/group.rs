@@ -99,10 +99,14 @@ pub struct Group {
     pub(crate) leases: Leases,
     pub(crate) suspicion: Suspicion,
     pub(crate) verifying: Option<Verification>,
+    /// The last suspect of whom others hear: the search goes on behind it.
+    pub(crate) acquitted: Option<MemberId>,
     /// Members that are not to be in the next view.
     pub(crate) verdicts: BTreeMap<MemberId, Because>,
     pub(crate) leavers: BTreeSet<StoreId>,
     pub(crate) leaving: bool,
+    /// Other members that have said that they have all the data of the view.
+    pub(crate) ready: BTreeSet<StoreId>,
     pub(crate) wedged: Option<Wedged>,
     /// How often this life has asked its regions for a report.
     pub(crate) reports_asked: u64,
@@ -148,9 +152,11 @@ impl Group {
             leases: Leases::default(),
             suspicion: Suspicion::default(),
             verifying: None,
+            acquitted: None,
             verdicts: BTreeMap::new(),
             leavers: BTreeSet::new(),
             leaving: false,
+            ready: BTreeSet::new(),
             wedged: None,
             reports_asked: 0,
             change: None,
@@ -196,7 +202,7 @@ impl Group {
         });
         let ticket = self.persist(out);
         self.standing = Standing::Member { installed: Some(ticket) };
-        self.suspicion.begin(&view, now);
+        self.suspicion.begin(&view, self.me.store, now);
         self.emit(Effect::Installed { view, cut: begin.cut }, out);
         Ok(())
     }
@@ -258,7 +264,7 @@ impl Group {
             let up = store == self.me.store
                 || !(self.verdicts.contains_key(&member.id())
                     || self.suspicion.is_silent(store, now, &self.config.timing));
-            up && member.offer.kind == MemberKind::Server && member.offer.weight > 0
+            up && leads(member)
         });
         heard.map(|member| member.joiner.store)
     }
@@ -275,8 +281,9 @@ impl Group {
         let others: Vec<JoinerId> = members.map(|m| m.joiner).filter(|joiner| *joiner != self.me).collect();
         for other in others {
             // Who has promised lets nobody serve for longer.
-            let echo = if self.wedged.is_none() { self.leases.echo(other.store) } else { 0 };
-            self.send(other.address, Body::Beat { sent: now.0, echo }, out);
+            let grants = self.wedged.is_none();
+            let (echo, ready) = (self.leases.echo(other.store, grants), self.record.is_ready());
+            self.send(other.address, Body::Beat { sent: now.0, echo, grants, ready }, out);
         }
     }
 
@@ -335,6 +342,10 @@ impl Group {
 
     /// What a member does in every beat.
     fn attend(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.leave_alone(out);
+        if self.standing == Standing::Gone {
+            return;
+        }
         self.beat(now, out);
         self.suspicion.look(now, &self.config.timing);
         if self.serves(now) {
@@ -375,22 +386,54 @@ impl Group {
     }
 
     fn wants_change(&self, now: Time) -> bool {
-        let gathered = |waiting: &Waiting| now.since(waiting.since) >= self.config.timing.gathering;
-        let others = self.record.view().is_some_and(|view| view.members.len() > 1);
-        !self.verdicts.is_empty()
-            || !self.leavers.is_empty()
-            || (self.leaving && others)
-            || self.joiners.values().any(gathered)
+        let gathered =
+            |waiting: &Waiting| waiting.hears && now.since(waiting.since) >= self.config.timing.gathering;
+        !self.verdicts.is_empty() || !self.who_leaves().is_empty() || self.joiners.values().any(gathered)
+    }
+
+    /// The stores that the next view is without because they asked to be: all but one if nobody else could go on with the data.
+    pub(crate) fn who_leaves(&self) -> BTreeSet<StoreId> {
+        let Some(view) = self.view() else { return BTreeSet::new() };
+        let mut asked = self.leavers.clone();
+        if self.leaving {
+            asked.insert(self.me.store);
+        }
+        let goes_on = |member: &&Member| {
+            let store = member.joiner.store;
+            let ready =
+                if store == self.me.store { self.record.is_ready() } else { self.ready.contains(&store) };
+            leads(member) && ready && !self.verdicts.contains_key(&member.id())
+        };
+        let able: Vec<StoreId> =
+            view.members.iter().filter(goes_on).map(|member| member.joiner.store).collect();
+        if able.iter().all(|store| asked.contains(store)) {
+            match able.first() {
+                Some(oldest) => asked.remove(oldest),
+                None => return BTreeSet::new(),
+            };
+        }
+        asked
     }
 
     fn leave(&mut self, out: &mut Vec<Effect>) {
         self.leaving = true;
-        let alone = self.view().is_none_or(|view| view.members.len() == 1);
-        if alone && self.standing != Standing::Gone {
+        self.leave_alone(out);
+    }
+
+    /// Where no other server is in the view, nobody has to agree: the group goes on when this store comes back.
+    fn leave_alone(&mut self, out: &mut Vec<Effect>) {
+        let others =
+            |view: &View| view.members.iter().any(|member| member.joiner != self.me && leads(member));
+        if self.leaving && !self.view().is_some_and(others) && self.standing != Standing::Gone {
             self.standing = Standing::Gone;
             out.push(Effect::Left);
         }
     }
+}
+
+/// Whether a member may coordinate and lead: a server with a vote.
+pub(crate) fn leads(member: &Member) -> bool {
+    member.offer.kind == MemberKind::Server && member.offer.weight > 0
 }
 
 impl Machine for Group {

@@ -40,7 +40,7 @@ impl Group {
         if named {
             self.standing = Standing::Member { installed: None };
             self.leases.begin();
-            self.suspicion.begin(&view, now);
+            self.suspicion.begin(&view, self.me.store, now);
             out.push(Effect::Fetch { view, base, cut });
             self.beat(now, out);
         } else {
@@ -116,6 +116,8 @@ impl Group {
         self.verifying = None;
         self.verdicts.clear();
         self.leavers.clear();
+        self.ready.clear();
+        self.acquitted = None;
         self.rounds_seen = 0;
     }
 

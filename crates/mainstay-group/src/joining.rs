@@ -9,7 +9,7 @@ use crate::group::{Group, Standing};
 use crate::message::{Body, Refusal};
 use mainstay_types::id::StoreId;
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId, Offer, ViewId};
+use mainstay_types::view::{Address, JoinerId, MEMBERS_MAX, Offer, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One who waits.
@@ -19,6 +19,8 @@ pub(crate) struct Waiting {
     pub(crate) offer: Offer,
     /// The last view that its store knows, if it votes on what follows that.
     pub(crate) votes_after: Option<ViewId>,
+    /// It has heard somebody who is in a view, so that it would hear that it is let in.
+    pub(crate) hears: bool,
     pub(crate) since: Time,
     pub(crate) heard: Time,
 }
@@ -37,13 +39,8 @@ pub(crate) struct Asking {
 
 impl Group {
     /// Somebody asks to be let in.
-    pub(crate) fn asked_in(
-        &mut self,
-        now: Time,
-        from: JoinerId,
-        (knows, offer, votes): (ViewId, Offer, bool),
-        out: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn asked_in(&mut self, now: Time, knows: ViewId, asks: Waiting, out: &mut Vec<Effect>) {
+        let from = asks.joiner;
         if let Some(installed) = self.record.installed.clone() {
             let view = &installed.view;
             let known = view.of_store(from.store);
@@ -68,7 +65,12 @@ impl Group {
         if self.is_member() {
             match self.coordinator(now) {
                 // Who knows of a newer view says so when it hears of this one.
-                Some(coordinator) if coordinator == self.me.store && knows <= self.record.view_id() => {}
+                Some(coordinator) if coordinator == self.me.store && knows <= self.record.view_id() => {
+                    // Where the votes of who asks are not needed, it first has to show that it hears.
+                    if self.serves(now) {
+                        self.send(from.address, Body::Located { coordinator: self.me.address }, out);
+                    }
+                }
                 // Where nobody is heard who could let in, the stores that come back do not wait for this member.
                 None if knows <= self.record.view_id() => {}
                 coordinator => {
@@ -101,8 +103,42 @@ impl Group {
         if self.standing == Standing::Outside && self.record.cluster.is_some() {
             self.learn_address(from.address);
         }
-        let votes_after = votes.then_some(knows);
-        self.joiners.insert(from.store, Waiting { joiner: from, offer, votes_after, since, heard: now });
+        if self.standing == Standing::Outside {
+            self.name_askers(from, out);
+        }
+        self.joiners.insert(from.store, Waiting { since, ..asks });
+    }
+
+    /// Tells one who asks here, where nobody lets in, who else does: stores that know no address of each other meet so.
+    fn name_askers(&mut self, to: JoinerId, out: &mut Vec<Effect>) {
+        let others =
+            self.joiners.values().map(|waiting| waiting.joiner).filter(|other| other.store != to.store);
+        let joiners: Vec<_> = others.take(MEMBERS_MAX).collect();
+        if !joiners.is_empty() {
+            self.send(to.address, Body::Askers { joiners }, out);
+        }
+    }
+
+    /// Others ask where this process does. Those that are in its last view are told of it: one that died before it knew cannot vote else.
+    pub(crate) fn others_ask(&mut self, joiners: Vec<JoinerId>, out: &mut Vec<Effect>) {
+        // Who has no group yet could be led into another one.
+        if self.record.cluster.is_none() {
+            return;
+        }
+        let me = self.me.store;
+        for joiner in joiners.into_iter().filter(|joiner| joiner.store != me) {
+            self.learn_address(joiner.address);
+            self.tell_of_view(joiner, out);
+        }
+    }
+
+    /// Tells a store, whose votes may be needed, of the view that names it.
+    fn tell_of_view(&mut self, joiner: JoinerId, out: &mut Vec<Effect>) {
+        let Some(installed) = self.record.installed.clone() else { return };
+        let named = installed.view.of_store(joiner.store);
+        if named.is_some_and(|member| member.joiner.life <= joiner.life) {
+            self.send(joiner.address, Body::Install { proposal: installed }, out);
+        }
     }
 
     /// Those who ask no more are forgotten, so that nobody is let in that is gone.
@@ -130,6 +166,9 @@ impl Group {
         if self.record.cluster.is_none() && !asked {
             // A group that it was not told to ask.
             return;
+        }
+        if !self.has_heard_a_member(now) {
+            self.asking.next = now;
         }
         self.asking.member_heard = Some(now);
         self.learn_address(at);
@@ -175,9 +214,23 @@ impl Group {
             }
             addresses.remove(&self.me.address);
             let (offer, votes) = (self.config.offer.clone(), self.record.installed.is_some());
+            let hears = self.has_heard_a_member(now);
             for to in addresses.into_iter().take(self.config.limits.addresses_max) {
-                self.send(to, Body::Join { offer: offer.clone(), votes }, out);
+                self.send(to, Body::Join { offer: offer.clone(), votes, hears }, out);
             }
+            self.tell_members(out);
+        }
+    }
+
+    /// Tells those members of its last view that do not ask here of it: they may have died before they knew.
+    fn tell_members(&mut self, out: &mut Vec<Effect>) {
+        let members = self.record.view().into_iter().flat_map(|view| &view.members);
+        let unheard = members.filter(|member| {
+            let store = member.joiner.store;
+            store != self.me.store && !self.joiners.contains_key(&store)
+        });
+        for joiner in unheard.map(|member| member.joiner).collect::<Vec<_>>() {
+            self.tell_of_view(joiner, out);
         }
     }
 
@@ -194,15 +247,19 @@ impl Group {
         }
     }
 
+    /// Whether somebody who is in a view was heard lately.
+    fn has_heard_a_member(&self, now: Time) -> bool {
+        let lately = self.config.timing.joining * 3;
+        self.asking.member_heard.is_some_and(|heard| now.since(heard) <= lately)
+    }
+
     /// Whether it is this store's turn to begin the next view out of stores that came back.
     fn begins_anew(&self, now: Time) -> bool {
         let Some(view) = self.record.view() else { return false };
-        let timing = &self.config.timing;
-        let lately = timing.joining * 3;
-        let members_are_up = self.asking.member_heard.is_some_and(|heard| now.since(heard) <= lately);
-        if members_are_up {
+        if self.has_heard_a_member(now) {
             return false;
         }
+        let timing = &self.config.timing;
         let back = self.returned(now);
         let votes =
             view.weight_of(self.me.store) + back.keys().map(|&store| view.weight_of(store)).sum::<u64>();

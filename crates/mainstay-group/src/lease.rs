@@ -37,10 +37,12 @@ impl Leases {
         }
     }
 
-    /// What is echoed to `store`.
-    pub(crate) fn echo(&mut self, store: StoreId) -> u64 {
+    /// What is echoed to `store`; with `grants` it is owed a lease for it.
+    pub(crate) fn echo(&mut self, store: StoreId, grants: bool) -> u64 {
         let Some(&(sent, came)) = self.taken.get(&store) else { return 0 };
-        self.granted.insert(store, came);
+        if grants {
+            self.granted.insert(store, came);
+        }
         sent
     }
 
@@ -141,7 +143,7 @@ mod tests {
         let later = started.after(timing.lease * 2);
         assert_eq!(leases.owed(&view, me, later, Some(started), &timing), []);
         leases.beat(StoreId([2; 16]), 7, later);
-        assert_eq!(leases.echo(StoreId([2; 16])), 7);
+        assert_eq!(leases.echo(StoreId([2; 16]), true), 7);
         assert_eq!(leases.owed(&view, me, later, Some(started), &timing), [(view.members[1].id(), whole)]);
     }
 
@@ -152,9 +154,9 @@ mod tests {
         let mut leases = Leases::default();
         leases.beat(StoreId([2; 16]), 7, came);
         let later = came.after(timing.lease * 2);
-        assert_eq!(leases.echo(StoreId([2; 16])), 7);
+        assert_eq!(leases.echo(StoreId([2; 16]), true), 7);
         leases.beat(StoreId([2; 16]), 7, later);
-        assert_eq!(leases.echo(StoreId([2; 16])), 7);
+        assert_eq!(leases.echo(StoreId([2; 16]), true), 7);
         assert_eq!(leases.owed(&view, me, later, None, &timing), []);
     }
 }

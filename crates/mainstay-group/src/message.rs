@@ -28,9 +28,12 @@ pub enum Body {
     Beat {
         /// When it was sent, in nanoseconds by the sender's clock.
         sent: u64,
-        /// `sent` of the latest beat of the receiver that the sender has taken in, in this view: the lease that it owes for it. 0 for none, and
-        /// always once it has promised.
+        /// `sent` of the latest beat of the receiver that the sender has taken in, in this view; 0 for none. It shows that the sender hears.
         echo: u64,
+        /// The sender owes the receiver a lease for that beat: never once it has promised.
+        grants: bool,
+        /// The sender has all the data of the view.
+        ready: bool,
     },
     /// Who else hears nothing of this member? Sent to all, itself among them.
     Verify {
@@ -52,11 +55,18 @@ pub enum Body {
         offer: Offer,
         /// Its store has promises of the view that it names, and votes on what follows that.
         votes: bool,
+        /// It has lately heard somebody who is in a view. Who hears nothing is not let in.
+        hears: bool,
     },
     /// Where to ask: the answer to `Join` of who does not let in.
     Located {
         /// Who lets in.
         coordinator: Address,
+    },
+    /// Who else asks at the one who speaks, which is in no view either: the answer to `Join` there.
+    Askers {
+        /// Others, with what they are and where.
+        joiners: Vec<JoinerId>,
     },
     /// Promise to hear no lower ballot about the view that follows this one, and stop serving.
     Prepare {
@@ -239,6 +249,7 @@ impl Body {
             Self::Install { .. } => "Install",
             Self::Shunned { .. } => "Shunned",
             Self::Refused { .. } => "Refused",
+            Self::Askers { .. } => "Askers",
         }
     }
 
@@ -258,14 +269,16 @@ impl Body {
             Self::Install { .. } => 12,
             Self::Shunned { .. } => 13,
             Self::Refused { .. } => 14,
+            Self::Askers { .. } => 15,
         }
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Beat { sent, echo } => {
+            Self::Beat { sent, echo, grants, ready } => {
                 out.extend_from_slice(&sent.to_le_bytes());
                 out.extend_from_slice(&echo.to_le_bytes());
+                out.extend_from_slice(&[u8::from(*grants), u8::from(*ready)]);
             }
             Self::Verify { suspect } => suspect.put(out),
             Self::Verified { suspect, silent } => {
@@ -273,9 +286,9 @@ impl Body {
                 out.push(u8::from(*silent));
             }
             Self::Leave => {}
-            Self::Join { offer, votes } => {
+            Self::Join { offer, votes, hears } => {
                 offer.put(out);
-                out.push(u8::from(*votes));
+                out.extend_from_slice(&[u8::from(*votes), u8::from(*hears)]);
             }
             Self::Located { coordinator } => coordinator.put(out),
             Self::Prepare { ballot } | Self::Accepted { ballot } | Self::Rejected { promised: ballot } => {
@@ -297,16 +310,24 @@ impl Body {
                 }
             }
             Self::Refused { refusal } => put_refusal(refusal, out),
+            Self::Askers { joiners } => {
+                let count = u16::try_from(joiners.len()).expect("those who ask are limited");
+                out.extend_from_slice(&count.to_le_bytes());
+                joiners.iter().for_each(|joiner| joiner.put(out));
+            }
         }
     }
 
     fn take(kind: u8, from: &mut Reader<'_>) -> Result<Self, MessageError> {
         Ok(match kind {
-            1 => Self::Beat { sent: from.u64()?, echo: from.u64()? },
+            1 => {
+                let (sent, echo) = (from.u64()?, from.u64()?);
+                Self::Beat { sent, echo, grants: take_flag(from)?, ready: take_flag(from)? }
+            }
             2 => Self::Verify { suspect: MemberId::take(from)? },
             3 => Self::Verified { suspect: MemberId::take(from)?, silent: take_flag(from)? },
             4 => Self::Leave,
-            5 => Self::Join { offer: Offer::take(from)?, votes: take_flag(from)? },
+            5 => Self::Join { offer: Offer::take(from)?, votes: take_flag(from)?, hears: take_flag(from)? },
             6 => Self::Located { coordinator: Address::take(from)? },
             7 => Self::Prepare { ballot: Ballot::take(from)? },
             8 => Self::Promise { ballot: Ballot::take(from)?, promised: Box::new(take_promised(from)?) },
@@ -316,6 +337,7 @@ impl Body {
             12 => Self::Install { proposal: Proposal::take(from)? },
             13 => Self::Shunned { departure: take_flag(from)?.then(|| Departure::take(from)).transpose()? },
             14 => Self::Refused { refusal: take_refusal(from)? },
+            15 => Self::Askers { joiners: take_joiners(from)? },
             kind => return Err(MessageError::Kind { kind }),
         })
     }
@@ -377,6 +399,14 @@ fn take_promised(from: &mut Reader<'_>) -> Result<Promised, MessageError> {
     let grants: Result<Vec<_>, Truncated> =
         (0..count).map(|_| Ok((MemberId::take(from)?, from.u64()?))).collect();
     Ok(Promised { accepted, report, grants: grants?, ready: ViewId(from.u64()?) })
+}
+
+fn take_joiners(from: &mut Reader<'_>) -> Result<Vec<JoinerId>, MessageError> {
+    let count = usize::from(from.u16()?);
+    if count > MEMBERS_MAX {
+        return Err(MessageError::TooMany { what: "joiners", count });
+    }
+    Ok((0..count).map(|_| JoinerId::take(from)).collect::<Result<_, _>>()?)
 }
 
 fn put_refusal(refusal: &Refusal, out: &mut Vec<u8>) {

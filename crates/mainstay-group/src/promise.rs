@@ -7,9 +7,11 @@ use crate::ballot::{Ballot, Promised, Proposal};
 use crate::effect::Effect;
 use crate::group::Group;
 use crate::message::Body;
+use mainstay_types::id::StoreId;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, ViewId};
+use mainstay_types::view::{Address, JoinerId, ViewId};
+use std::collections::BTreeSet;
 
 /// A process that has promised.
 #[derive(Debug)]
@@ -20,12 +22,15 @@ pub(crate) struct Wedged {
     report: Option<Vec<u8>>,
     /// The last request for it.
     request: Option<u64>,
+    /// Who has proposed.
+    proposers: BTreeSet<StoreId>,
     /// Whom it owes a promise that waits for the report.
     asked: Option<(Ballot, Address)>,
 }
 
 impl Group {
-    pub(crate) fn prepared(&mut self, now: Time, ballot: Ballot, proposer: Address, out: &mut Vec<Effect>) {
+    pub(crate) fn prepared(&mut self, now: Time, ballot: Ballot, from: JoinerId, out: &mut Vec<Effect>) {
+        let proposer = from.address;
         self.rounds_seen = self.rounds_seen.max(ballot.round);
         if ballot < self.record.promised {
             let promised = self.record.promised;
@@ -36,13 +41,32 @@ impl Group {
             self.record.promised = ballot;
             self.persist(out);
         }
-        self.wedge(now, out).asked = Some((ballot, proposer));
+        let goes_on = self.is_patient_with(now, from);
+        let wedged = self.wedge(now, goes_on, out);
+        wedged.proposers.insert(from.store);
+        wedged.asked = Some((ballot, proposer));
         self.promise(now, out);
     }
 
-    fn wedge(&mut self, now: Time, out: &mut Vec<Effect>) -> &mut Wedged {
+    /// Whether a proposal is a reason to wait for longer before this process makes its own. Patience with a proposer that cannot hear
+    /// would never end: so with each once, and again with members that show that they hear.
+    fn is_patient_with(&self, now: Time, proposer: JoinerId) -> bool {
+        let again = self.wedged.as_ref().is_some_and(|wedged| wedged.proposers.contains(&proposer.store));
+        let hears = self.is_member()
+            && self.record.view().is_some_and(|view| view.member(&proposer).is_some())
+            && !self.suspicion.is_silent(proposer.store, now, &self.config.timing);
+        !again || hears || proposer.store == self.me.store
+    }
+
+    fn wedge(&mut self, now: Time, goes_on: bool, out: &mut Vec<Effect>) -> &mut Wedged {
         if self.wedged.is_none() {
-            self.wedged = Some(Wedged { since: now, report: Some(Vec::new()), request: None, asked: None });
+            self.wedged = Some(Wedged {
+                since: now,
+                report: Some(Vec::new()),
+                request: None,
+                proposers: BTreeSet::new(),
+                asked: None,
+            });
             let rules = self.config.rules;
             let settled_once = rules.keep(Rule::ReadyBeforeVote) && rules.keep(Rule::SettledOnce);
             if self.record.is_ready() || !settled_once {
@@ -50,7 +74,9 @@ impl Group {
             }
         }
         let wedged = self.wedged.as_mut().expect("it was just put there");
-        wedged.since = now;
+        if goes_on {
+            wedged.since = now;
+        }
         wedged
     }
 
@@ -109,7 +135,7 @@ impl Group {
             self.send(proposer, Body::Rejected { promised }, out);
             return;
         }
-        self.wedge(now, out);
+        self.wedge(now, true, out);
         let accepted = Some((ballot, proposal));
         if self.record.accepted != accepted {
             self.record.promised = ballot;

@@ -17,9 +17,10 @@ pub(crate) struct Suspicion {
 }
 
 impl Suspicion {
-    /// A view begins: all its members count as heard.
-    pub(crate) fn begin(&mut self, view: &View, now: Time) {
-        self.heard = view.members.iter().map(|member| (member.joiner.store, now)).collect();
+    /// A view begins: all other members count as heard.
+    pub(crate) fn begin(&mut self, view: &View, me: StoreId, now: Time) {
+        let stores = view.members.iter().map(|member| member.joiner.store);
+        self.heard = stores.filter(|&store| store != me).map(|store| (store, now)).collect();
     }
 
     pub(crate) fn hear(&mut self, store: StoreId, now: Time) {
@@ -70,11 +71,35 @@ mod tests {
         let joiner = JoinerId { address: Address::v4([10, 0, 0, 1], 1), store, life: Incarnation(1) };
         let members = vec![Member { born: ViewId(1), joiner, offer: Offer::server() }];
         let mut suspicion = Suspicion::default();
-        suspicion.begin(&View { id: ViewId(1), arbitrated: false, members }, Time::EPOCH);
+        let view = View { id: ViewId(1), arbitrated: false, members };
+        suspicion.begin(&view, StoreId([2; 16]), Time::EPOCH);
         let late = Time::EPOCH.after(timing.silence * 3 / 2);
         assert!(suspicion.is_silent(store, late, &timing));
         suspicion.stood_still(late);
         assert!(!suspicion.is_silent(store, late.after(timing.silence * 3 / 2), &timing));
         assert!(suspicion.is_silent(store, late.after(timing.silence * 5 / 2), &timing));
+    }
+
+    #[test]
+    fn doubt_goes_once_all_others_are_heard() {
+        let timing = Timing::default();
+        let [me, other] = [1, 2].map(|number| Member {
+            born: ViewId(1),
+            joiner: JoinerId {
+                address: Address::v4([10, 0, 0, number], 1),
+                store: StoreId([number; 16]),
+                life: Incarnation(1),
+            },
+            offer: Offer::server(),
+        });
+        let (mine, theirs) = (me.joiner.store, other.joiner.store);
+        let view = View { id: ViewId(1), arbitrated: false, members: vec![me, other] };
+        let mut suspicion = Suspicion::default();
+        suspicion.begin(&view, mine, Time::EPOCH);
+        suspicion.doubt();
+        let later = Time::EPOCH.after(timing.silence);
+        suspicion.hear(theirs, later);
+        suspicion.look(later, &timing);
+        assert!(suspicion.is_silent(theirs, later.after(timing.silence * 3 / 2), &timing));
     }
 }

@@ -27,12 +27,16 @@ impl Group {
             if now.since(verification.since) <= self.config.timing.verification {
                 return;
             }
-            // The others hear it: so it is this member that does not.
+            // The others hear it: so it is this member that does not. Another one may be dead all the same.
+            self.acquitted = Some(verification.suspect);
             self.verifying = None;
             self.suspicion.doubt();
             return;
         }
-        let silent = view.members.iter().find(|member| {
+        let behind =
+            self.acquitted.and_then(|last| view.members.iter().position(|member| member.id() == last));
+        let start = behind.map_or(0, |place| place + 1);
+        let silent = view.members[start..].iter().chain(&view.members[..start]).find(|member| {
             let store = member.joiner.store;
             store != self.me.store
                 && !self.verdicts.contains_key(&member.id())

@@ -1,0 +1,356 @@
+//! What a group must not do, by name: the peers' bugs, and our own.
+
+use crate::rig::{Rig, joiner};
+use mainstay_group::ballot::Because;
+use mainstay_group::event::Event;
+use mainstay_group::explain::Explanation;
+use mainstay_group::group::{Begin, Config, Group, StartError};
+use mainstay_group::limits::{Limits, Timing};
+use mainstay_group::message::Refusal;
+use mainstay_types::id::ClusterId;
+use mainstay_types::rules::Rules;
+use mainstay_types::view::{MemberId, Offer};
+
+/// GEODE-9822: an even cluster split both ways, and with 49 % on two sides both went on.
+#[test]
+fn of_two_sides_with_49_per_cent_neither_goes_on() {
+    let mut rig = Rig::of(&[49, 2, 49]);
+    rig.split(&[1], &[2, 3]);
+    rig.split(&[2], &[3]);
+    rig.run(60);
+    assert_eq!([1, 2, 3].map(|number| rig.serves(number)), [false; 3]);
+    let explained = rig.groups[&1].explain(rig.now);
+    assert_eq!(explained, Explanation::CutOff { view: rig.view(1).id, heard: 49, votes: 100 });
+    rig.cut.clear();
+    rig.run(60);
+    assert_eq!([1, 2, 3].map(|number| rig.serves(number)), [true; 3]);
+}
+
+/// Corosync 182: the majority acted before the minority noticed. The losing side stops first, is told why, and comes back by itself.
+#[test]
+fn the_losing_side_stops_first_and_comes_back_by_itself() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    let old = rig.view(3).id;
+    rig.split(&[3], &[1, 2]);
+    while rig.view(1).id == old {
+        rig.run(1);
+        let both = rig.serves(3) && rig.view(1).id > old && rig.serves(1);
+        assert!(!both, "two views are served");
+    }
+    assert!(!rig.serves(3));
+    rig.run(3);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1, 2], true));
+    rig.cut.clear();
+    rig.run(60);
+    let [(3, Explanation::Outside { departure: Some(departure), .. })] = rig.expelled[..] else {
+        panic!("{:?}", rig.expelled);
+    };
+    assert_eq!(departure.because, Because::Silent { votes: 2 });
+    assert_eq!((rig.names(1), rig.serves(3)), (vec![1, 2, 3], true));
+    assert!(rig.view(3).members[2].born > old, "it is another member now");
+}
+
+/// Derecho 126: the coordinator dies between ACCEPT and INSTALL; the next one must go on with what was accepted.
+#[test]
+fn who_takes_over_goes_on_with_what_its_predecessor_proposed() {
+    let mut rig = Rig::of(&[1, 1, 1, 1, 1]);
+    let old = rig.view(2).id;
+    rig.groups.remove(&5);
+    rig.dies_with = Some((1, "Install"));
+    rig.run(80);
+    assert!(!rig.groups.contains_key(&1), "the coordinator died with the view decided");
+    // The view that 1 had proposed, without 5 and with itself, came first; only the one after it is without 1.
+    assert_eq!(rig.view(2).id, old.next().next());
+    let departures = &rig.groups[&2].record().installed.as_ref().expect("it knows a view").departures;
+    assert_eq!(departures.iter().map(|gone| gone.member.address.ip[15]).collect::<Vec<_>>(), [1]);
+    assert_eq!(rig.names(2), [2, 3, 4]);
+    assert!([2, 3, 4].iter().all(|&number| rig.serves(number)));
+}
+
+/// Corosync PR 828: a node joins and dies in the same round, and stays as a ghost that everybody waits for.
+#[test]
+fn who_joins_and_dies_at_once_is_out_again() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.start(4, 1, 1, None);
+    rig.dies_with = Some((4, "Beat"));
+    rig.run(5);
+    assert!(!rig.groups.contains_key(&4));
+    rig.run(60);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1, 2, 3], true));
+}
+
+/// foca 31, chitchat 94: after a restart on the same address the old incarnation lives on beside the new one.
+#[test]
+fn a_restart_on_the_same_address_leaves_one_member_with_a_new_name() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    let before: MemberId = rig.groups[&2].member_id().expect("it is a member");
+    for life in 2..6 {
+        rig.groups.remove(&2);
+        rig.start(2, life, 1, None);
+        rig.run(40);
+    }
+    let after = rig.groups[&2].member_id().expect("it is a member again");
+    assert_eq!(after.address, before.address);
+    assert!(after.born > before.born);
+    assert_eq!(rig.view(1).members.iter().filter(|member| member.joiner.address == after.address).count(), 1);
+    assert_eq!(rig.view(1).members.len(), 3);
+}
+
+/// A total restart goes on only with a majority of the stores of the last view, and its numbers never begin again.
+#[test]
+fn a_total_restart_needs_a_majority_and_goes_on_counting() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    let (last, name) = (rig.view(1).id, rig.groups[&1].member_id().expect("it is a member"));
+    rig.groups.clear();
+    rig.start(1, 2, 1, None);
+    rig.run(100);
+    assert!(!rig.serves(1) && rig.groups[&1].view().is_none(), "one of three is no majority");
+    rig.start(2, 2, 1, None);
+    rig.run(60);
+    assert!(rig.serves(1) && rig.serves(2));
+    assert!(rig.view(1).id > last && rig.groups[&1].member_id() > Some(name));
+    rig.start(3, 2, 1, None);
+    rig.run(60);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
+}
+
+/// A link that is cut in one direction, between two members only, changes no view.
+#[test]
+fn a_cut_that_only_one_member_sees_changes_nothing() {
+    let mut rig = Rig::of(&[1, 1, 1, 1]);
+    let view = rig.view(1).id;
+    rig.cut.insert((4, 1));
+    rig.run(100);
+    assert_eq!(rig.view(1).id, view);
+    assert!([1, 2, 3, 4].iter().all(|&number| rig.serves(number)));
+}
+
+/// GEODE-6724: a second group that was begun by mistake never mixes with the first; who asks is told what to do.
+#[test]
+fn two_groups_never_mix() {
+    let mut rig = Rig::of(&[1, 1]);
+    rig.start(5, 1, 1, Some(Begin { cluster: ClusterId([8; 16]), arbitrated: false, cut: Vec::new() }));
+    rig.run(10);
+    assert!(rig.serves(5));
+    rig.groups.remove(&5);
+    rig.start(5, 2, 1, None);
+    rig.run(30);
+    assert!(rig.serves(5), "its own group goes on");
+    assert_eq!(rig.names(1), [1, 2]);
+    let told = Refusal::OtherCluster { ours: ClusterId([9; 16]), theirs: ClusterId([8; 16]) };
+    assert_eq!(rig.refused, [(5, told)]);
+    let mut config_again = Vec::new();
+    let again = Config {
+        me: joiner(5, 3),
+        offer: Offer::server(),
+        ask_at: Vec::new(),
+        begin: Some(Begin { cluster: ClusterId([7; 16]), arbitrated: false, cut: Vec::new() }),
+        limits: Limits::default(),
+        timing: Timing::default(),
+        rules: Rules::KEPT,
+    };
+    let refused = Group::start(again, rig.records.remove(&5), rig.now, &mut config_again);
+    assert_eq!(refused.err(), Some(StartError::InGroup { cluster: ClusterId([8; 16]) }));
+}
+
+/// A region that still learns has nothing to report: its member promises all the same, and the others go on.
+#[test]
+fn a_member_without_the_data_promises_without_a_report() {
+    let mut rig = Rig::of(&[1, 1]);
+    rig.learning.insert(3);
+    rig.start(3, 1, 1, None);
+    rig.run(20);
+    rig.groups.remove(&2);
+    rig.run(40);
+    assert_eq!(rig.names(1), [1, 3], "the view without 2 needed the promise of 3");
+    let installed = rig.groups[&1].record().installed.clone().expect("it knows a view");
+    assert_eq!((installed.cut, installed.base.next()), (vec![1], installed.view.id));
+    rig.learned(3);
+    rig.run(5);
+    assert!(rig.serves(1) && rig.serves(3));
+}
+
+/// Acknowledged writes lost by a view that shrinks, serves, grows and then loses its servers: those who are left have a majority of the
+/// view, and one of an earlier view whose data they have, and none of what was done between the two.
+#[test]
+fn who_missed_a_view_that_served_does_not_go_on_without_it() {
+    let shrink_at = (1..30).find(|&beats| {
+        let mut rig = Rig::of(&[1, 1, 1]);
+        rig.groups.remove(&3);
+        rig.run(beats + 1);
+        rig.names(1) == [1, 2]
+    });
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.groups.remove(&3);
+    rig.run(shrink_at.expect("3 is left out"));
+    rig.step(2, Event::Leave);
+    rig.run(2);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1], true), "1 serves alone");
+    rig.learning.extend([2, 3]);
+    rig.start(2, 2, 1, None);
+    rig.start(3, 2, 1, None);
+    rig.run(6);
+    assert_eq!(rig.names(1).len(), 3, "both are in and have fetched nothing");
+    let grown = rig.view(1).id;
+    rig.groups.remove(&1);
+    rig.run(100);
+    assert!(
+        [2, 3].iter().all(|number| rig.groups[number].record().view_id() == grown && !rig.serves(*number))
+    );
+    rig.start(1, 2, 1, None);
+    rig.learned(2);
+    rig.learned(3);
+    rig.run(60);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
+}
+
+#[test]
+fn who_leaves_is_out_of_the_next_view() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.step(1, Event::Leave);
+    rig.run(20);
+    assert!(!rig.groups.contains_key(&1), "the coordinator itself left");
+    rig.step(3, Event::Leave);
+    rig.run(20);
+    assert_eq!((rig.names(2), rig.serves(2)), (vec![2], true));
+}
+
+/// The last server that was told to leave stopped serving first, and found out only then that nobody could go on.
+#[test]
+fn the_last_server_with_the_data_stays_until_another_has_it() {
+    let mut rig = Rig::of(&[1]);
+    rig.learning.insert(2);
+    rig.start(2, 1, 1, None);
+    rig.run(20);
+    let view = rig.view(1).id;
+    rig.step(1, Event::Leave);
+    rig.run(40);
+    assert_eq!((rig.names(1), rig.view(1).id, rig.serves(1)), (vec![1, 2], view, true));
+    rig.learned(2);
+    rig.run(20);
+    assert!(!rig.groups.contains_key(&1));
+    assert_eq!((rig.names(2), rig.serves(2)), (vec![2], true));
+}
+
+#[test]
+fn all_may_leave_at_once() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    for number in 1..=3 {
+        rig.step(number, Event::Leave);
+    }
+    rig.run(30);
+    assert!(rig.groups.is_empty());
+    rig.start(1, 2, 1, None);
+    rig.start(2, 2, 1, None);
+    rig.start(3, 2, 1, None);
+    rig.run(60);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)), "whoever left last has the group");
+}
+
+/// A coordinator that sends and does not hear: it counts as silent, and its proposals are not waited for.
+#[test]
+fn a_coordinator_that_hears_nothing_is_left_out() {
+    for proposes in [false, true] {
+        let mut rig = Rig::of(&[1, 1, 1, 1]);
+        if proposes {
+            rig.step(4, Event::Leave);
+            rig.run(1);
+        }
+        rig.cut.extend([(2, 1), (3, 1), (4, 1)]);
+        rig.run(100);
+        let left = if proposes { vec![2, 3] } else { vec![2, 3, 4] };
+        assert_eq!(rig.names(2), left);
+        assert!(left.iter().all(|&number| rig.serves(number)));
+    }
+}
+
+/// A member that the coordinator cannot hear, and others can, must not hide another one that is dead.
+#[test]
+fn one_link_that_is_cut_hides_nobody_who_is_dead() {
+    let mut rig = Rig::of(&[1, 1, 1, 1, 1]);
+    rig.split(&[1], &[2]);
+    rig.groups.remove(&3);
+    rig.run(200);
+    assert_eq!(rig.names(1), [1, 2, 4, 5]);
+    assert!([1, 2, 4, 5].iter().all(|&number| rig.serves(number)));
+}
+
+/// Derecho 213: many join at once, the coordinator dies, and whoever is wedged waits for ever.
+#[test]
+fn a_herd_of_joins_outlives_its_coordinator() {
+    for says in ["Prepare", "Accept", "Install"] {
+        let mut rig = Rig::of(&[1, 1, 1]);
+        let old = rig.view(2).id;
+        (4..=9).for_each(|number| rig.start(number, 1, 1, None));
+        rig.dies_with = Some((1, says));
+        rig.run(120);
+        assert!(!rig.groups.contains_key(&1), "it died with {says}");
+        assert_eq!(rig.names(2).len(), 8);
+        assert!((2..=9).all(|number| rig.serves(number)));
+        assert!(rig.view(2).id.0 <= old.0 + 4, "they are let in together: {}", rig.view(2).id);
+    }
+}
+
+/// Stores that know no address of each other meet where they both ask, also if nobody lets in there.
+#[test]
+fn stores_that_moved_meet_at_processes_that_had_left() {
+    let mut rig = Rig::of(&[1, 1, 1, 1]);
+    rig.step(1, Event::Leave);
+    rig.run(20);
+    rig.step(2, Event::Leave);
+    rig.run(20);
+    assert_eq!(rig.names(3), [3, 4]);
+    rig.groups.clear();
+    rig.moved.extend([3, 4]);
+    (1..=4).for_each(|number| rig.start(number, 2, 1, None));
+    rig.run(100);
+    assert!((1..=4).all(|number| rig.serves(number)));
+}
+
+/// A member that died before it was told that it is one, and knows nobody who is left, is told by them when it is back.
+#[test]
+fn a_member_that_never_knew_of_its_view_is_told() {
+    let mut rig = Rig::of(&[1, 1, 1, 1]);
+    rig.start(5, 1, 1, None);
+    rig.run(2);
+    rig.cut.extend((1..=4).map(|number| (number, 5)));
+    rig.run(3);
+    assert_eq!(rig.names(3), [1, 2, 3, 4, 5]);
+    rig.groups.retain(|number, _| [3, 4].contains(number));
+    rig.run(30);
+    rig.cut.clear();
+    rig.start(5, 2, 1, None);
+    rig.run(80);
+    assert!([3, 4, 5].iter().all(|&number| rig.serves(number)));
+}
+
+/// A ballot is used once: it is durable before anybody hears of it.
+#[test]
+fn a_ballot_is_durable_before_it_is_said() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.groups.remove(&3);
+    rig.dies_with = Some((1, "Prepare"));
+    rig.run(30);
+    assert!(!rig.groups.contains_key(&1));
+    assert!(rig.records[&1].promised.round > 0);
+}
+
+/// A cut that was settled on for an earlier attempt comes late: it is not taken for that of this one.
+#[test]
+fn a_late_cut_is_not_taken_for_another() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    let old = rig.view(1).id;
+    rig.groups.remove(&3);
+    rig.late_cuts = Some(Vec::new());
+    rig.run(30);
+    let late = rig.late_cuts.take().expect("it was put there");
+    assert!(late.len() > 1, "the change was tried again");
+    let (at, first) = late[0].clone();
+    rig.late_cuts = Some(Vec::new());
+    rig.step(at, first);
+    rig.run(2);
+    assert_eq!(rig.view(1).id, old);
+    rig.late_cuts = None;
+    rig.run(40);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1, 2], true));
+}
