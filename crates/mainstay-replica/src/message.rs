@@ -197,7 +197,7 @@ mod tests {
             cluster: Some(cluster),
             view: ViewId(4),
             from: joiner(),
-            body: group::Body::Beat { sent: 1, echo: 2 },
+            body: group::Body::Beat { sent: 1, echo: 2, grants: true, ready: true },
         };
         let messages = [
             Message::Group(beat),

@@ -267,6 +267,8 @@ reach! {
     TotalRestart = "total_restart",
     /// A view that nobody began handed its cut on.
     CutCarriedOver = "cut_carried_over",
+    /// The others came together without a process that heard nothing.
+    WentOnWithoutDeaf = "went_on_without_deaf",
     /// A view was agreed and given up before it began.
     ViewGivenUp = "view_given_up",
     /// A copy that reported was left out of the next view.

@@ -87,7 +87,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -111,6 +111,7 @@ impl Rule {
         Self::ViewFence,
         Self::BornOnce,
         Self::ReadyBeforeVote,
+        Self::SettledOnce,
         Self::RetryFromTable,
         Self::VoidAgreed,
         Self::AcceptedSafe,
@@ -120,7 +121,7 @@ impl Rule {
     ];
 
     /// Those of a group.
-    pub const OF_A_GROUP: [Self; 8] = [
+    pub const OF_A_GROUP: [Self; 9] = [
         Self::StrictMajority,
         Self::AdoptAccepted,
         Self::PromiseDurable,
@@ -129,6 +130,7 @@ impl Rule {
         Self::ViewFence,
         Self::BornOnce,
         Self::ReadyBeforeVote,
+        Self::SettledOnce,
     ];
 
     /// The name by which a person breaks it: what happens when it is off.

@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod faults;
+pub(crate) mod judgement;
 pub(crate) mod oracle;
 pub(crate) mod process;
 pub(crate) mod regions;
@@ -45,4 +46,5 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::FactAcknowledged,
     Reach::TotalRestart,
     Reach::CutCarriedOver,
+    Reach::WentOnWithoutDeaf,
 ];

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 impl World {
     pub(crate) fn ask_regions(&mut self, machine: usize, life: u64, done: Done) {
-        let slow = self.random.chance(100);
+        let slow = self.random.chance(self.setup.slow_regions_per_mille);
         let takes = self.random.below(if slow { 10 * BEAT_NS } else { BEAT_NS / 4 });
         self.schedule(takes, Happening::Regions { machine, life, done });
     }
@@ -63,10 +63,10 @@ impl World {
         }
     }
 
-    pub(crate) fn write(&mut self, machine: usize) {
+    pub(crate) fn write(&mut self, machine: usize, again: bool) {
         let pause = self.random.between(2, 10) * BEAT_NS;
-        if self.faulty {
-            self.schedule(pause, Happening::Write { machine });
+        if self.faulty && again {
+            self.schedule(pause, Happening::Write { machine, again });
         }
         let process = &mut self.processes[machine];
         let now = process.clock.shows(self.now_ns);

@@ -25,6 +25,10 @@ pub(crate) struct Setup {
     pub(crate) late_per_mille: u64,
     /// Effects behind which a process crashes, of a million.
     pub(crate) crash_per_million: u64,
+    /// Requests to regions that take seconds, of a thousand.
+    pub(crate) slow_regions_per_mille: u64,
+    /// When faults end, one process goes on to hear nothing until the others have come together without it.
+    pub(crate) one_stays_deaf: bool,
     /// When faults end, in nanoseconds.
     pub(crate) faults_end_ns: u64,
 }
@@ -47,6 +51,8 @@ impl Setup {
             lost_per_mille: if random.coin() { 0 } else { random.between(1, 80) },
             late_per_mille: if random.coin() { 0 } else { random.between(1, 10) },
             crash_per_million: random.between(0, 1500),
+            slow_regions_per_mille: if random.coin() { 100 } else { 400 },
+            one_stays_deaf: !arbitrated && random.chance(300),
             faults_end_ns: random.between(60, 140) * BEAT_NS,
         }
     }

@@ -4,7 +4,7 @@ use crate::group::faults::Cut;
 use crate::group::oracle::Oracle;
 use crate::group::process::{Clock, Fact, Process, Running, put_facts, take_facts};
 use crate::group::setup::{BEAT_NS, Setup, address, machine};
-use crate::properties::{Property, Violation, rejoins};
+use crate::properties::{Property, Violation};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
@@ -23,8 +23,6 @@ use mainstay_types::view::{Address, JoinerId, View, ViewId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// How long after the last fault all must be in one view that serves, in beats.
-const COMES_TOGETHER_BEATS: u64 = 300;
 /// Steps that no run needs.
 const STEPS_MAX: u64 = 400_000;
 
@@ -35,7 +33,8 @@ pub(crate) enum Happening {
     Persisted { machine: usize, life: u64, ticket: u64 },
     Regions { machine: usize, life: u64, done: Done },
     Arbiter { machine: usize, life: u64, from: ViewId, proposal: Proposal },
-    Write { machine: usize },
+    Write { machine: usize, again: bool },
+    Strand { machine: usize, life: u64 },
     Store { machine: usize, writer: (usize, u64), view: ViewId, fact: Fact },
     Stored { machine: usize, life: u64, view: ViewId, fact: Fact, by: StoreId },
     Start { machine: usize },
@@ -102,7 +101,13 @@ pub(crate) struct World {
     steps: u64,
     pub(crate) crashes: u64,
     pub(crate) violation: Option<Violation>,
-    over: bool,
+    pub(crate) over: bool,
+    /// It hears nothing, although all other faults have ended.
+    pub(crate) deaf: Option<usize>,
+    /// Since when all have to come together.
+    pub(crate) whole_since_ns: u64,
+    /// The newest view that was judged, and since when it is the newest.
+    pub(crate) newest_since: (ViewId, u64),
     effects: Vec<Effect>,
 }
 
@@ -158,6 +163,9 @@ impl World {
             crashes: 0,
             violation: None,
             over: false,
+            deaf: None,
+            whole_since_ns: 0,
+            newest_since: (ViewId::NONE, 0),
             effects: Vec::new(),
         }
     }
@@ -166,7 +174,7 @@ impl World {
         for machine in 0..self.processes.len() {
             let late = if machine == 0 { 0 } else { self.random.below(20 * BEAT_NS) };
             self.schedule(late, Happening::Start { machine });
-            self.schedule(late, Happening::Write { machine });
+            self.schedule(late, Happening::Write { machine, again: true });
         }
         self.schedule(5 * BEAT_NS, Happening::Fault);
         self.schedule(self.setup.faults_end_ns, Happening::Heal);
@@ -227,12 +235,19 @@ impl World {
             Happening::Arbiter { machine, life, from, proposal } => {
                 self.arbitrate(machine, life, from, proposal);
             }
-            Happening::Write { machine } => self.write(machine),
+            Happening::Write { machine, again } => self.write(machine, again),
             Happening::Store { machine, writer, view, fact } => self.store(machine, writer, view, fact),
             Happening::Stored { machine, life, view, fact, by } => {
                 self.stored(machine, life, (view, fact, by));
             }
             Happening::Start { machine } => self.start(machine),
+            Happening::Strand { machine, life } => {
+                if self.faulty && self.is_alive(machine, life) {
+                    self.kill(machine);
+                    let down = self.random.between(10, 60) * BEAT_NS;
+                    self.schedule(down, Happening::Start { machine });
+                }
+            }
             Happening::Fault if self.faulty => self.fault(),
             Happening::Betrayal { served, traitor } if self.faulty => self.betrayal(served, traitor),
             Happening::Fault | Happening::Betrayal { .. } => {}
@@ -252,6 +267,11 @@ impl World {
         }
     }
 
+    /// Where new processes ask.
+    pub(crate) fn known_machines(&self) -> [usize; 3] {
+        [0, 1, self.setup.processes - 1]
+    }
+
     fn start(&mut self, machine: usize) {
         let process = &self.processes[machine];
         if process.running.is_some() || process.rests_until_ns > self.now_ns {
@@ -260,9 +280,11 @@ impl World {
         // The other port of the machine, sometimes: a range of two must do.
         let port = 7000 + u16::from(self.random.chance(300));
         // The other group is met by who began it: a process that asked both could be let into both.
-        let known = [0, 1, self.setup.processes - 1];
-        let ask_at =
-            known.into_iter().flat_map(|other| [address(other, 7000), address(other, 7001)]).collect();
+        let ask_at = self
+            .known_machines()
+            .into_iter()
+            .flat_map(|other| [address(other, 7000), address(other, 7001)])
+            .collect();
         let process = &mut self.processes[machine];
         process.address = address(machine, port);
         process.life += 1;
@@ -393,6 +415,14 @@ impl World {
                 assert!(held, "nothing is installed before it is fetched");
                 let running = process.running.as_mut().expect("it is alive");
                 running.open.retain(|_, (of, _)| *of == view.id);
+                // What is done right after a view begins is what the next one forgets most easily.
+                let soon = self.random.below(2 * BEAT_NS);
+                self.schedule(soon, Happening::Write { machine, again: false });
+                if self.faulty && self.random.chance(60) {
+                    // Whoever has the data goes, before the others have fetched it.
+                    let soon = self.random.below(2 * BEAT_NS);
+                    self.schedule(soon, Happening::Strand { machine, life });
+                }
             }
             Effect::Expelled { explanation } => {
                 let told = matches!(explanation, Explanation::Outside { departure: Some(gone), .. } if gone.because != Because::Left);
@@ -488,57 +518,6 @@ impl World {
             if let Err(violation) = Oracle::heard_outside(&message, &before, running.group.record()) {
                 self.violation = Some(violation);
             }
-        }
-    }
-
-    /// All faults end.
-    fn heal(&mut self) {
-        self.faulty = false;
-        self.cuts.clear();
-        for machine in 0..self.processes.len() {
-            self.processes[machine].paused_until_ns = 0;
-            self.processes[machine].rests_until_ns = 0;
-            self.schedule(0, Happening::Start { machine });
-        }
-        self.schedule(BEAT_NS, Happening::Judge);
-    }
-
-    /// All are up and reach each other: they have to come together in one view.
-    fn judge(&mut self) {
-        let newest = self.newest_view();
-        let mut outside = Vec::new();
-        for process in self.processes.iter().filter(|process| self.belongs(process)) {
-            let now = process.clock.shows(self.now_ns);
-            let together = process.running.as_ref().is_some_and(|running| {
-                running.group.serves(now)
-                    && newest.as_ref().is_none_or(|view| view.id == running.group.record().view_id())
-            });
-            if !together {
-                let explained =
-                    process.running.as_ref().map(|running| running.group.explain(now).to_string());
-                outside.push(format!(
-                    "{}: {}",
-                    process.address,
-                    explained.unwrap_or_else(|| "down".to_owned())
-                ));
-            }
-        }
-        let passed = self.now_ns.saturating_sub(self.setup.faults_end_ns);
-        if outside.is_empty() {
-            self.over = true;
-        } else if passed > COMES_TOGETHER_BEATS * BEAT_NS {
-            let seconds = passed / 1_000_000_000;
-            let nobody =
-                outside.len() == self.processes.iter().filter(|process| self.belongs(process)).count();
-            self.violation = Some(match nobody {
-                true => Violation::new(
-                    Property::Progress,
-                    format!("{seconds} s after all faults ended nobody serves: {}", outside.join("; ")),
-                ),
-                false => rejoins::violated(seconds, &outside),
-            });
-        } else {
-            self.schedule(BEAT_NS, Happening::Judge);
         }
     }
 }
