@@ -158,7 +158,11 @@ impl World {
             return;
         }
         let drawn = self.random.draw();
+        // Whoever puts a new disk in says where the group is: the machines that all ask at may all be new.
+        let view = self.newest_view().map_or_else(Vec::new, |view| view.members);
+        let told = view.iter().map(|member| crate::group::setup::machine(member.joiner.address)).collect();
         let process = &mut self.processes[one];
+        process.told = told;
         process.store =
             StoreId([drawn.to_le_bytes(), drawn.to_le_bytes()].concat().try_into().expect("16 bytes"));
         process.record = None;

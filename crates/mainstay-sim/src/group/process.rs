@@ -19,6 +19,8 @@ pub(crate) struct Process {
     pub(crate) offer: Offer,
     /// It begins a group with its first life: the first byte of the group's identity.
     pub(crate) begins: Option<u8>,
+    /// Machines at which a person told it to ask, beside those that all ask at.
+    pub(crate) told: Vec<usize>,
     pub(crate) clock: Clock,
     /// The durable record, and those being written.
     pub(crate) record: Option<Record>,

@@ -129,6 +129,7 @@ impl World {
                     life: 0,
                     offer: setup.offer(if begins.is_some() { 0 } else { number }, &mut random),
                     begins,
+                    told: Vec::new(),
                     clock: Clock {
                         offset_ns: random.below(1 << 40),
                         drift_ppm: i64::try_from(random.below(1801)).expect("it is small") - 900,
@@ -280,11 +281,8 @@ impl World {
         // The other port of the machine, sometimes: a range of two must do.
         let port = 7000 + u16::from(self.random.chance(300));
         // The other group is met by who began it: a process that asked both could be let into both.
-        let ask_at = self
-            .known_machines()
-            .into_iter()
-            .flat_map(|other| [address(other, 7000), address(other, 7001)])
-            .collect();
+        let asked = self.known_machines().into_iter().chain(self.processes[machine].told.iter().copied());
+        let ask_at = asked.flat_map(|other| [address(other, 7000), address(other, 7001)]).collect();
         let process = &mut self.processes[machine];
         process.address = address(machine, port);
         process.life += 1;
