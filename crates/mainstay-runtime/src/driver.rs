@@ -14,6 +14,7 @@ use crate::core::{Core, GaveUp, Round, Wake};
 use crate::inbox::{Inbox, Item, Phase};
 use crate::peers::event::PeerEvent;
 use crate::port::{Carry, Sent};
+use crate::promptness::ask_for_promptness;
 use crate::threads::STACK_BYTES;
 use crate::watch::Watch;
 use mainstay_process::effect::Output;
@@ -288,6 +289,7 @@ impl Shared {
     fn start_relief(&self, takes_role: Receiver<Role>) -> std::io::Result<()> {
         let this = self.this.clone();
         let relieve = move || {
+            ask_for_promptness();
             while let Ok(Role) = takes_role.recv() {
                 let Some(shared) = this.upgrade() else { return };
                 shared.drive(None);

@@ -29,6 +29,7 @@ mod mailbox;
 mod parts;
 mod peering;
 mod prediction;
+mod promptness;
 mod replies;
 mod threads;
 mod wakeful;
