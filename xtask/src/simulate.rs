@@ -64,8 +64,8 @@ pub fn simulate(seeds: Seeds) -> Result<(), SimulateError> {
         Seeds::Split(seeds) => (seeds.div_ceil(machines.len() as u64), "--twice", "each twice"),
     };
     for machine in machines {
-        // A history of a group is long, and its rare branches are near: a tenth shows them all.
-        let seeds = if machine == "group" { seeds.div_ceil(10) } else { seeds };
+        // A history of a group or of whole nodes is long, and its rare branches are near: a tenth shows them all.
+        let seeds = if matches!(machine, "group" | "replica") { seeds.div_ceil(10) } else { seeds };
         let range = format!("0..{seeds}");
         let arguments = ["sim", "--machine", machine, "--seeds", &range, twice, "--json"];
         let report = mainstay(&arguments, 0)?;

@@ -93,7 +93,7 @@ impl Replica {
             let Ok(Reports { regions }) = Reports::decode(bytes) else {
                 return out.push(Effect::Unreadable { from: Some(*joiner) });
             };
-            if regions.iter().all(|report| report.full) {
+            if regions.len() == self.regions.len() && regions.iter().all(|report| report.full) {
                 full.push(joiner.store);
             }
             for report in regions {

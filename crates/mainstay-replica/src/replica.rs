@@ -24,6 +24,9 @@ use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, View, ViewId};
 use std::collections::{BTreeMap, VecDeque};
 
+/// The request for a report that nobody wants: the group's begin at 1.
+const UNASKED: u64 = 0;
+
 /// What is on its way from one machine to another, in order.
 #[derive(Debug)]
 pub(crate) enum Routed {
@@ -46,6 +49,10 @@ pub struct Replica {
     pub(crate) fetching: Option<Fetching>,
     /// The records of a new group: they leave when the first records of its regions are safe.
     founding: Option<Vec<(u64, Vec<u8>)>>,
+    /// No record of the group is durable yet: none of a region may be either, since they mean nothing without it.
+    unrecorded: bool,
+    /// What the regions are to fetch when one is.
+    deferred: Option<(View, Vec<u8>)>,
     queue: VecDeque<Routed>,
     /// The view that it was last said to serve.
     serving: Option<ViewId>,
@@ -80,6 +87,7 @@ impl Replica {
         };
         let ready = record.as_ref().map_or(ViewId::NONE, |record| record.ready);
         let regions = recover(&config, defined, stored.records, ready, begins)?;
+        let unrecorded = record.is_none() && !begins;
         let group_config = GroupConfig {
             me: config.me,
             offer: config.offer.clone(),
@@ -103,6 +111,8 @@ impl Replica {
             settling: None,
             fetching: None,
             founding: begins.then(Vec::new),
+            unrecorded,
+            deferred: None,
             queue: effects.into_iter().map(Routed::OfGroup).collect(),
             serving: None,
             leased: Time::EPOCH,
@@ -227,6 +237,7 @@ impl Replica {
             GroupEffect::Wake { at } => self.group_wakes = at,
             GroupEffect::Wedge { view, request } => self.wedge(now, view, request),
             GroupEffect::Settle { view, ballot, reports } => self.settle(now, (view, ballot), &reports, out),
+            GroupEffect::Fetch { view, cut, .. } if self.unrecorded => self.deferred = Some((view, cut)),
             GroupEffect::Fetch { view, cut, .. } => self.fetch(now, &view, &cut, out),
             GroupEffect::Installed { view, .. } => {
                 // The view's lease is told anew, however long it is.
@@ -245,7 +256,7 @@ impl Replica {
     fn stop(&mut self, now: Time) {
         for region in self.regions.keys().copied().collect::<Vec<_>>() {
             let view = self.regions[&region].machine.standing();
-            self.region_step(now, region, RegionEvent::Wedge { view, request: 0 });
+            self.region_step(now, region, RegionEvent::Wedge { view, request: UNASKED });
         }
     }
 
@@ -322,7 +333,7 @@ impl Replica {
             Message::Group(message) => self.group_step(now, GroupEvent::Arrived(message)),
             Message::Region { cluster, region, from, to, message } => {
                 if self.cluster() == Some(cluster) {
-                    self.hear_region(now, region, (from, to), message);
+                    self.hear_region(now, region, (from, to), message, out);
                 }
             }
             Message::Request { cluster, region, client, message } => {
@@ -341,10 +352,18 @@ impl Replica {
         region: RegionId,
         (from, to): (MemberId, MemberId),
         message: RegionMessage,
+        out: &mut Vec<Effect>,
     ) {
+        let Some(hosted) = self.regions.get(&region) else { return };
         let is_member = self.view().is_some_and(|view| view.named(from).is_some());
         let to_me = to == self.name();
         let heard = match message.body {
+            Body::Image { image, .. } if hosted.machine.phase() != Phase::Learning => {
+                // What said that no more is needed was lost.
+                let taken = RegionMessage { body: Body::ImageTaken { image }, ..message };
+                let message = self.addressed(region, from, taken);
+                return out.push(Effect::Send { to: from.address, message });
+            }
             Body::Image { .. } => to == outside(&self.config.me),
             Body::ImageRequest { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. } => to_me,
             _ => (to_me && is_member) || !self.config.rules.keep(Rule::OlderViewRefused),
@@ -375,6 +394,14 @@ impl Replica {
             self.leaves(now, region, leaving, out);
         }
         self.region_step(now, region, RegionEvent::Appended(record));
+    }
+
+    fn persisted(&mut self, now: Time, ticket: u64, out: &mut Vec<Effect>) {
+        self.unrecorded = false;
+        if let Some((view, cut)) = self.deferred.take() {
+            self.fetch(now, &view, &cut, out);
+        }
+        self.group_step(now, GroupEvent::Persisted { ticket });
     }
 
     fn tick(&mut self, now: Time) {
@@ -423,7 +450,7 @@ impl Machine for Replica {
             Event::Disconnected { client } => {
                 self.regions.values_mut().for_each(|hosted| hosted.machine.disconnected(client));
             }
-            Event::Persisted { ticket } => self.group_step(now, GroupEvent::Persisted { ticket }),
+            Event::Persisted { ticket } => self.persisted(now, ticket, out),
             Event::Appended { region, record } => self.appended(now, region, record, out),
             Event::PersistFailed => self.group_step(now, GroupEvent::PersistFailed),
             Event::Arbitrated { chosen } => self.group_step(now, GroupEvent::Arbitrated { chosen }),

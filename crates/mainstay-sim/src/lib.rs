@@ -24,6 +24,7 @@ pub mod random;
 mod reach;
 mod receivers;
 mod region;
+mod replica;
 mod ring;
 pub mod run;
 mod service;

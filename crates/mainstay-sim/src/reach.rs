@@ -27,6 +27,8 @@ macro_rules! reach {
 }
 
 reach! {
+    /// A part of an image was sent to a copy that is filled.
+    ImageSent = "image_sent",
     /// kill -9.
     Kill = "kill",
     /// The power went.

@@ -10,6 +10,7 @@ use crate::properties::{Property, Violation};
 use crate::quiet;
 use crate::reach::{Reach, Reached};
 use crate::region::world::RegionWorld;
+use crate::replica::ReplicaWorld;
 use crate::trace::Trace;
 use crate::world::{Ended, World};
 use mainstay_types::rules::{Rule, Rules};
@@ -42,12 +43,14 @@ pub enum SimMachine {
     Group,
     /// Copies of a region with clients, under views that come and go.
     Region,
+    /// Nodes as they are served: group, regions and composer together.
+    Replica,
 }
 
 impl SimMachine {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::Process, Self::Journal, Self::Cluster, Self::Beyond, Self::Group, Self::Region];
+    pub const ALL: [Self; 7] =
+        [Self::Process, Self::Journal, Self::Cluster, Self::Beyond, Self::Group, Self::Region, Self::Replica];
 
     /// Its name on the command line.
     #[must_use]
@@ -59,6 +62,7 @@ impl SimMachine {
             Self::Beyond => "beyond",
             Self::Group => "group",
             Self::Region => "region",
+            Self::Replica => "replica",
         }
     }
 
@@ -82,6 +86,9 @@ impl SimMachine {
             Self::Region => {
                 "mainstay-region: replicated, version-stamped data by six message patterns, docs/region.md (Schuchardt 2010)"
             }
+            Self::Replica => {
+                "mainstay-replica over mainstay-group and mainstay-region: nodes of replicated regions, end to end, docs/replica.md"
+            }
         }
     }
 
@@ -95,6 +102,7 @@ impl SimMachine {
             Self::Beyond => crate::cluster::BRANCHES_BEYOND,
             Self::Group => crate::group::BRANCHES,
             Self::Region => crate::region::BRANCHES,
+            Self::Replica => crate::replica::BRANCHES,
         }
     }
 
@@ -120,6 +128,7 @@ impl SimMachine {
                 Rule::CutAfterDrained,
             ],
             Self::Region => crate::region::RULES,
+            Self::Replica => crate::replica::RULES,
         }
     }
 }
@@ -380,6 +389,7 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
             ClusterWorld::new(Rc::new(OwnSubject { beyond: true }), seed, rules, trace).run(rules)
         }
         SimMachine::Region => RegionWorld::new(seed, rules, trace).run(),
+        SimMachine::Replica => ReplicaWorld::new(seed, rules, trace).run(),
     });
     // The world of a panicked run is dropped with it; nothing of it is looked at again.
     catch_unwind(run).unwrap_or_else(|payload| {

@@ -56,10 +56,9 @@ pub(crate) struct Scene<'a> {
 }
 
 /// What a client asks for.
-#[expect(clippy::large_enum_variant, reason = "what is asked goes out at once")]
 pub(crate) enum Ask {
     /// Send this in its name.
-    Send(ClientId, MemberId, Message),
+    Send(ClientId, MemberId, Box<Message>),
     /// Find out the view.
     View,
 }
@@ -226,7 +225,8 @@ impl SimClient {
         let place = scene.oracle.began(&key, scene.now, Done::Read);
         self.read = Some((request, Read { key: key.clone(), place, since: scene.now }));
         let body = Body::Read { request, query: Query::Get { key }, freshness: Freshness::Linearizable };
-        scene.asks.push(Ask::Send(self.config.id, stamper, Message { view, shard, body }));
+        let message = Box::new(Message { view, shard, body });
+        scene.asks.push(Ask::Send(self.config.id, stamper, message));
     }
 
     fn read_any(&self, scene: &mut Scene<'_>) {
@@ -239,7 +239,8 @@ impl SimClient {
         let to = *scene.random.pick(&copies);
         let view = self.machine.view();
         let body = Body::Read { request: 0, query: Query::Get { key }, freshness: Freshness::Any };
-        scene.asks.push(Ask::Send(self.config.id, to, Message { view, shard, body }));
+        let message = Box::new(Message { view, shard, body });
+        scene.asks.push(Ask::Send(self.config.id, to, message));
     }
 
     pub(crate) fn learns(&mut self, view: &View, scene: &mut Scene<'_>) -> Result<(), Violation> {
@@ -286,7 +287,7 @@ impl SimClient {
                     {
                         call.attempts += 1;
                     }
-                    scene.asks.push(Ask::Send(self.config.id, to, message));
+                    scene.asks.push(Ask::Send(self.config.id, to, Box::new(message)));
                 }
                 ClientEffect::AskView => scene.asks.push(Ask::View),
                 ClientEffect::Ended { id, ended } => self.call_ended(id, ended, scene)?,

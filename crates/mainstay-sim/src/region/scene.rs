@@ -48,7 +48,7 @@ impl RegionWorld {
         for ask in scene.asks {
             match ask {
                 Ask::Send(client, to, message) => {
-                    self.send(Party::Client(client), Party::Member(to), message);
+                    self.send(Party::Client(client), Party::Member(to), *message);
                 }
                 Ask::View => {
                     let view = self.source.view.clone();
