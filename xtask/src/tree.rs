@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Lines that a source file may have without a reason.
+/// Lines that a source file, of Rust or C, may have without a reason.
 pub const SOURCE_LINES_MAX: usize = 600;
 
 /// Where longer files are listed, one a line: path, space, reason.
@@ -78,12 +78,22 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
+    /// All source files of C.
+    fn c_sources(&self) -> impl Iterator<Item = (&str, &str)> {
+        let of_c = self.files.iter().filter(|(path, _)| path.ends_with(".c") || path.ends_with(".h"));
+        of_c.map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
     /// Checks all rules of this module.
     #[must_use]
     pub fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (path, text) in self.sources("") {
-            findings.extend(first_line(path, text));
+            findings.extend(first_line(path, text, "//!"));
+            findings.extend(empty_name(path));
+        }
+        for (path, text) in self.c_sources() {
+            findings.extend(first_line(path, text, "//"));
             findings.extend(empty_name(path));
         }
         findings.extend(self.long_files());
@@ -109,7 +119,7 @@ impl Tree {
             .map(|line| line.split_once(' ').unwrap_or((line, "")))
             .collect();
         let mut findings = Vec::new();
-        for (path, text) in self.sources("") {
+        for (path, text) in self.sources("").chain(self.c_sources()) {
             let lines = text.lines().count();
             if lines > SOURCE_LINES_MAX && !listed.contains_key(path) {
                 findings.push(Finding {
@@ -191,16 +201,16 @@ impl Tree {
     }
 }
 
-fn first_line(path: &str, text: &str) -> Option<Finding> {
+fn first_line(path: &str, text: &str, comment: &str) -> Option<Finding> {
     let says = text
         .lines()
         .next()
-        .is_some_and(|line| line.strip_prefix("//!").is_some_and(|rest| rest.trim().len() > 3));
+        .is_some_and(|line| line.strip_prefix(comment).is_some_and(|rest| rest.trim().len() > 3));
     (!says).then(|| Finding {
         rule: "first-line",
         place: format!("{path}:1"),
         what: "the file does not begin by saying what it is for".to_owned(),
-        remedy: "begin it with a line `//! …`".to_owned(),
+        remedy: format!("begin it with a line `{comment} …`"),
     })
 }
 
@@ -296,6 +306,8 @@ mod tests {
         assert_eq!(rules(&[("a.rs", "//! Reads pages.\n")]), []);
         assert_eq!(rules(&[("a.rs", "use std::fmt;\n")]), [("first-line", "a.rs:1".to_owned())]);
         assert_eq!(rules(&[("a.rs", "//!\n//! Late.\n")]), [("first-line", "a.rs:1".to_owned())]);
+        assert_eq!(rules(&[("a.c", "// Reads pages.\n")]), []);
+        assert_eq!(rules(&[("a.c", "#include <mpi.h>\n")]), [("first-line", "a.c:1".to_owned())]);
     }
 
     #[test]
@@ -303,6 +315,7 @@ mod tests {
         let long = format!("//! Long.\n{}", "// line\n".repeat(SOURCE_LINES_MAX));
         assert_eq!(rules(&[("a.rs", &long)]), [("file-length", "a.rs".to_owned())]);
         assert_eq!(rules(&[("a.rs", &long), (LONG_FILES, "a.rs one table, better read whole\n")]), []);
+        assert_eq!(rules(&[("a.c", &long)]), [("file-length", "a.c".to_owned())]);
         let stale = rules(&[("a.rs", "//! Short.\n"), (LONG_FILES, "a.rs one table\n")]);
         assert_eq!(stale, [("file-length", LONG_FILES.to_owned())]);
     }

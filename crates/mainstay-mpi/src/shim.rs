@@ -11,8 +11,15 @@ pub use self::header::prototypes;
 
 /// The table of calls.
 const CALLS: &str = include_str!("../shim/calls.txt");
-/// What is written by hand.
-const HAND: &str = include_str!("../shim/shim.c");
+/// What is written by hand, in the order in which it is compiled, as one source.
+const HAND: [&str; 6] = [
+    include_str!("../shim/shim.c"),
+    include_str!("../shim/requests.c"),
+    include_str!("../shim/datatypes.c"),
+    include_str!("../shim/lifetime.c"),
+    include_str!("../shim/clocks.c"),
+    include_str!("../shim/attributes.c"),
+];
 /// The same for calls that MPI has twice, with `int` and with large counts.
 const COUNTS: &str = include_str!("../shim/counts.c");
 /// The same for the core's functions.
@@ -169,7 +176,7 @@ fn hand() -> String {
         counts.replace("@aint", address).replace("@displ", place)
     };
     let small = with("", "int", "MPI_Aint", "int");
-    [HAND, &small, &with("_c", "MPI_Count", "MPI_Count", "MPI_Aint")].concat()
+    [&HAND.concat(), &small, &with("_c", "MPI_Count", "MPI_Count", "MPI_Aint")].concat()
 }
 
 fn put_names(out: &mut String, prototypes: &[Prototype]) {
