@@ -181,6 +181,30 @@ pub fn shim(
     compile_into(made.path(), cache, &header, family, &compiler)
 }
 
+/// What the shim is compiled with. These and the others are part of its name in the cache.
+const COMPILE_FLAGS: [&str; 7] = [
+    "-O2",
+    "-g1",
+    "-fPIC",
+    // A preloaded library is there from the start: its thread-local variables need no call to be found.
+    "-ftls-model=initial-exec",
+    "-shared",
+    "-fvisibility=hidden",
+    "-Wno-deprecated-declarations",
+];
+/// What it is linked with, behind the core.
+const LINK_FLAGS: [&str; 6] = [
+    // The core's symbols stay inside: of the program's and of MPI's none may be taken by accident.
+    "-Wl,--exclude-libs,ALL",
+    "-Wl,--gc-sections",
+    "-lpthread",
+    "-ldl",
+    "-lm",
+    // MPI's functions are looked up, not linked: the library would be left out, and then be missing for a program that loads it
+    // late and for itself alone, as Python does.
+    "-Wl,--no-as-needed",
+];
+
 fn compile_into(
     made: &Path,
     folder: &Path,
@@ -202,7 +226,9 @@ fn compile_into(
     let core = core_library()?;
     let core_bytes = std::fs::read(&core).map_err(io_error(&core))?;
 
-    let key = xxh3_128(&[source.as_bytes(), macros.as_bytes(), &core_bytes, compiler.as_bytes()].concat());
+    let flags = [&COMPILE_FLAGS[..], &LINK_FLAGS].concat().join(" ");
+    let parts = [source.as_bytes(), macros.as_bytes(), &core_bytes, compiler.as_bytes(), flags.as_bytes()];
+    let key = xxh3_128(&parts.join(&0));
     let library = folder.join(format!("mpi-shim-{key:032x}.so"));
     if library.exists() {
         return Ok(library);
@@ -210,25 +236,12 @@ fn compile_into(
     let source_path = made.join("shim.c");
     std::fs::write(&source_path, source).map_err(io_error(&source_path))?;
     let new = made.join("shim.so");
-    // The core's symbols stay inside: of the program's and of MPI's none may be taken by accident.
     run(
         Command::new(compiler)
-            .args([
-                "-O2",
-                "-g1",
-                "-fPIC",
-                // A preloaded library is there from the start: its thread-local variables need no call to be found.
-                "-ftls-model=initial-exec",
-                "-shared",
-                "-fvisibility=hidden",
-                "-Wno-deprecated-declarations",
-                "-o",
-            ])
+            .args(COMPILE_FLAGS)
+            .arg("-o")
             .args([&new, &source_path, &core])
-            .args(["-Wl,--exclude-libs,ALL", "-Wl,--gc-sections", "-lpthread", "-ldl", "-lm"])
-            // MPI's functions are looked up, not linked: the library would be left out, and then be missing for a program that
-            // loads it late and for itself alone, as Python does.
-            .arg("-Wl,--no-as-needed"),
+            .args(LINK_FLAGS),
         compiler,
     )?;
     std::fs::rename(&new, &library).map_err(io_error(&library))?;
