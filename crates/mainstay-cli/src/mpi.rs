@@ -3,23 +3,21 @@
 mod check;
 mod diff;
 mod extract;
+mod record;
 mod timeline;
 
 use self::extract::Extract;
+use self::record::Record;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay_mpi::command::bundle::Bundle;
-use mainstay_mpi::command::record::{self, record};
-use mainstay_mpi::command::replay::{self, default_folder, replay};
+use mainstay_mpi::command::replay::{self, Outcome, default_folder, replay};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::{RankStat, rank_stat};
-use mainstay_mpi::command::toolchain::cache_folder;
-use mainstay_mpi::format::{PAGE_BYTES_MAX, PAGE_BYTES_MIN, PAGES_MAX, stop_reason};
-use mainstay_mpi::payload::Payload;
-use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
+use mainstay_mpi::command::unfinished::end_text;
+use mainstay_mpi::ending::Cause;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
 /// `mainstay mpi`.
@@ -34,8 +32,9 @@ Examples:
     Record(Record),
     /// Run one rank of a recorded run again, alone: no launcher, no other rank, no MPI that is initialised.
     #[command(
-        after_help = "Standard output is the rank's own. Exit codes: 0 it did what was recorded, as far as the log goes; \
-1 it did not, or a call cannot be replayed; 3 nothing could be replayed.
+        after_help = "Standard output is the rank's own. Exit codes: 0 it did what was recorded, as far as the log goes: \
+to the same end, or crashed again; 1 it did not, or a call cannot be replayed; 3 nothing could be replayed; 4 the recorded rank was killed or \
+crashed behind its last call, and this one went on.
 
 Examples:
   mainstay mpi replay --rank 2
@@ -62,56 +61,6 @@ Examples:
     Diff(diff::Diff),
     /// Write a page for a browser that shows a run: ranks as rows, calls as bars, messages as arrows. It needs no network.
     Timeline(timeline::Timeline),
-}
-
-/// `mainstay mpi record`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Record {
-    /// Folder for the logs: must not be there yet.
-    #[arg(long, value_name = "DIR", default_value = default_folder().as_os_str())]
-    dir: PathBuf,
-    /// Compiler wrapper of the MPI, where it is not the one that belongs to the launcher.
-    #[arg(long, value_name = "MPICC")]
-    mpicc: Option<String>,
-    /// Pages of each rank that may be filled or on their way to the disk; with one the program waits for each, with 0 nothing is
-    /// ever written: the cost of buffering alone.
-    #[arg(long, value_name = "N", default_value_t = PAGES_DEFAULT)]
-    pages: u32,
-    /// Length of a page in bytes, a power of two.
-    #[arg(long, value_name = "BYTES", default_value_t = PAGE_BYTES_DEFAULT)]
-    page_bytes: u32,
-    /// When no page is free because the disk does not keep up: let the program wait, or drop what comes. The log then ends
-    /// there, is marked so, and can be replayed as far.
-    #[arg(long, value_enum, default_value_t = WhenBehind::Wait)]
-    when_behind: WhenBehind,
-    /// Keep of each rank's log its first page and its end, so many bytes together on the disk, two pages at least: for a job
-    /// that hangs or crashes after days. Where more was logged the log is good for `stat` and `timeline`, and cannot be replayed.
-    #[arg(long, value_name = "BYTES", conflicts_with = "compress")]
-    keep_last: Option<u64>,
-    /// Do not time calls: some 20 ns less for each, and no timeline.
-    #[arg(long)]
-    no_times: bool,
-    /// Who logs the bytes of messages: the receiver, so that a rank's log is complete by itself; the sender, for `mpi extract`
-    /// to bring together; or none, for the order alone, which cannot be replayed.
-    #[arg(long, default_value_t)]
-    payload: Payload,
-    /// Fill memory that the program gets from glibc's allocator, so that what it sends without ever having written it is the same at
-    /// replay. Costs the program time.
-    #[arg(long)]
-    fill_memory: bool,
-    /// Compress pages before they are written.
-    #[arg(long)]
-    compress: bool,
-    /// The launcher with its arguments and the program.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-    command: Vec<String>,
-}
-
-/// What is done when the disk does not keep up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum WhenBehind {
-    Wait,
-    Drop,
 }
 
 /// `mainstay mpi replay`.
@@ -163,7 +112,7 @@ pub(crate) struct Stat {
 /// When nothing could be recorded, replayed or read.
 pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
     match command {
-        Mpi::Record(options) => run_record(options),
+        Mpi::Record(options) => record::run(options),
         Mpi::Replay(options) => run_replay(options),
         Mpi::Extract(options) => extract::run(options),
         Mpi::Stat(options) => run_stat(&options),
@@ -171,65 +120,6 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
         Mpi::Diff(options) => diff::run(&options),
         Mpi::Timeline(options) => timeline::run(&options),
     }
-}
-
-/// A page that surely holds the names of all calls, the arguments and the environment, in bytes.
-const FIRST_PAGE_BYTES_MIN: u32 = 1 << 20;
-
-fn run_record(options: Record) -> anyhow::Result<Verdict> {
-    let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(options.page_bytes as usize))
-        && options.page_bytes.is_power_of_two()
-        && (0..=PAGES_MAX).contains(&(options.pages as usize));
-    if !fits {
-        let explanation = format!(
-            "a page has {PAGE_BYTES_MIN} to {PAGE_BYTES_MAX} bytes, a power of two, and there are 0 to {PAGES_MAX} of them"
-        );
-        return Err(UsageError { explanation }.into());
-    }
-    let least = 2 * u64::from(options.page_bytes);
-    if let Some(bytes) =
-        options.keep_last.filter(|bytes| *bytes < least || options.page_bytes < FIRST_PAGE_BYTES_MIN)
-    {
-        let explanation = format!(
-            "--keep-last {bytes}: two pages are the least, {least} bytes here, and a page has {FIRST_PAGE_BYTES_MIN} or more: the first one is to hold how the program was started"
-        );
-        return Err(UsageError { explanation }.into());
-    }
-    let dir = options.dir.clone();
-    let recorded = record(&record::Options {
-        command: options.command,
-        folder: options.dir,
-        compiler: options.mpicc,
-        cache: cache_folder(),
-        pages: options.pages,
-        page_bytes: options.page_bytes,
-        payload: options.payload,
-        compress: options.compress,
-        timed: !options.no_times,
-        drop_when_behind: options.when_behind == WhenBehind::Drop,
-        keep_last_bytes: options.keep_last,
-        fill_memory: options.fill_memory,
-    })?;
-    let ranks = recorded.run.ranks.len();
-    anyhow::ensure!(
-        ranks > 0,
-        "no rank made a call that was recorded: the program is linked statically, or with another MPI than {}, or uses none",
-        recorded.family
-    );
-    eprintln!("mainstay: {ranks} ranks recorded in {}", dir.display());
-    let written = options.pages > 0;
-    if !written {
-        eprintln!("mainstay: buffering only: the logs were not written and cannot be replayed");
-    }
-    for rank in recorded.run.ranks.iter().filter(|_| written) {
-        let stat = rank_stat(&recorded.run, *rank)?;
-        if !(stat.ended && stat.unhandled.is_empty() && stat.not_kept == 0) {
-            eprintln!("mainstay: rank {rank}: {}", end_of(&stat));
-        }
-    }
-    // A process that a signal ended has the code that a shell gives it.
-    let code = recorded.status.code().or(recorded.status.signal().map(|signal| 128 + signal));
-    std::process::exit(code.unwrap_or(1));
 }
 
 fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
@@ -264,8 +154,15 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
         return Ok(Verdict::Clean);
     }
     eprintln!("mainstay: rank {rank}: {}", replayed.line());
-    Ok(if replayed.same() { Verdict::Clean } else { Verdict::Wrong })
+    Ok(match replayed.outcome() {
+        Outcome::Complete | Outcome::CrashedAgain | Outcome::LogEnds | Outcome::Until => Verdict::Clean,
+        Outcome::Diverged | Outcome::Unsupported => Verdict::Wrong,
+        Outcome::WentOn => Verdict::Named(WENT_ON),
+    })
 }
+
+/// Exit code of a replay that went on where the recorded rank was killed or crashed.
+const WENT_ON: u8 = 4;
 
 fn run_stat(options: &Stat) -> anyhow::Result<Verdict> {
     let run = Run::open(&options.run).with_context(|| format!("{}", options.run.display()))?;
@@ -298,7 +195,7 @@ fn run_stat(options: &Stat) -> anyhow::Result<Verdict> {
             stat.received_bytes,
             stat.log_bytes,
             ns_to_ms(stat.stalls.1),
-            end_of(stat)
+            end_text(stat)
         );
     }
     let mut by_call: BTreeMap<&str, u64> = BTreeMap::new();
@@ -338,23 +235,11 @@ fn ns_to_ms(ns: u64) -> f64 {
     std::time::Duration::from_nanos(ns).as_secs_f64() * 1e3
 }
 
-/// How a rank's log ends, in words.
-fn end_of(stat: &RankStat) -> String {
-    let end = match (&stat.cut_in, stat.stopped) {
-        (_, Some(errno)) => format!("recording stopped after call {}: {}", stat.calls, stop_reason(errno)),
-        (Some((name, call)), None) => format!("cut off in {name}, call {call}"),
-        (None, None) if stat.ended => "ended".to_owned(),
-        (None, None) => format!("cut off after call {}", stat.calls),
-    };
-    let end = match stat.not_kept {
-        0 => end,
-        calls => format!("{end}; {calls} calls before its end are not kept: not replayable"),
-    };
-    if stat.unhandled.is_empty() {
-        return end;
-    }
-    let names: Vec<String> = stat.unhandled.iter().map(|(name, count)| format!("{count} {name}")).collect();
-    format!("{end}; not replayable: {}", names.join(", "))
+/// The status that the process ended with, where its log knows.
+fn exit_status(stat: &RankStat) -> Option<u8> {
+    let known = stat.ended && stat.ending.cause != Cause::Unknown;
+    let left = stat.left.map(|status| status.to_le_bytes()[0]);
+    if known { Some(stat.ending.code()) } else { left }
 }
 
 fn as_json(stat: &RankStat) -> serde_json::Value {
@@ -366,7 +251,7 @@ fn as_json(stat: &RankStat) -> serde_json::Value {
     json!({
         "rank": stat.rank, "payload": stat.payload.to_string(), "calls": stat.calls, "calls_not_kept": stat.not_kept, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
         "bytes_sent": stat.sent.1, "bytes_received": stat.received_bytes, "log_bytes": stat.log_bytes,
-        "pages_awaited": stat.stalls.0, "stall_ns": stat.stalls.1, "end": end_of(stat), "ended": stat.ended,
+        "pages_awaited": stat.stalls.0, "stall_ns": stat.stalls.1, "end": end_text(stat), "ended": stat.ended, "exit_status": exit_status(stat),
         "by_call": stat.by_call, "to": to, "not_replayable": stat.unhandled,
     })
 }

@@ -14,6 +14,8 @@ pub(crate) enum Verdict {
     Clean,
     /// What was looked at is not as it should be; the command has said what.
     Wrong,
+    /// Something that the help of the command names, with an exit code of its own.
+    Named(u8),
 }
 
 /// The values given on the command line cannot be used together, or not at all.
@@ -30,6 +32,7 @@ pub(crate) fn exit_code(ended: anyhow::Result<Verdict>) -> ExitCode {
     match ended {
         Ok(Verdict::Clean) => ExitCode::SUCCESS,
         Ok(Verdict::Wrong) => ExitCode::from(1),
+        Ok(Verdict::Named(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("mainstay: {error:#}");
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 3 })

@@ -59,5 +59,9 @@ void ms_fortran(int kind, uint64_t handle, int fortran);
 void ms_fortran_end(void);
 uint64_t ms_from_fortran(int kind, int fortran, uint64_t otherwise);
 int ms_to_fortran(int kind, uint64_t handle, int otherwise);
-void ms_finish(void);
+// How the process ended; `function`: the call that it is in, or -1.
+enum { ENDED_UNKNOWN = 0, ENDED_FINALIZED = 1, ENDED_EXIT = 2, ENDED_ABORT = 3 };
+void ms_finish(int cause, int status, int function);
+void ms_leaves(int status);
+uint64_t ms_calls(void);
 void ms_forget_all(void);

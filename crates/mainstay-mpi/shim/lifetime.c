@@ -59,6 +59,53 @@ static void describe_world(void)
     depth--;
 }
 
+// ---- the end of the process
+
+static int finalized, aborted, status_known, exit_status;
+static pid_t own_process;
+
+static void exiting(int status, void *unused)
+{
+    (void)unused;
+    status_known = 1;
+    exit_status = status;
+}
+
+static void watch_exit(void)
+{
+    own_process = getpid();
+    on_exit(exiting, NULL);
+}
+
+static __attribute__((destructor)) void finish(void)
+{
+    // A fork's child and a process that called nothing have no log.
+    if (mode == MODE_UNSTARTED || child)
+        return;
+    int cause = finalized ? ENDED_FINALIZED : ENDED_EXIT;
+    if (!status_known)
+        cause = ENDED_UNKNOWN;
+    // At replay `exit` is called in place of MPI.
+    if (aborted)
+        cause = ENDED_ABORT;
+    depth++;
+    ms_finish(cause, exit_status, in_call ? current : -1);
+    mode = MODE_OFF;
+}
+
+// What runs at the end of a process does not run here. MPI ends so too, where its errors are fatal. A child of vfork has all of our
+// memory, and another number.
+static _Noreturn void leave(int status)
+{
+    if ((mode == MODE_RECORD || mode == MODE_REPLAY) && !child && getpid() == own_process)
+        ms_leaves(status);
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+
+EXPORTED _Noreturn void _exit(int status) { leave(status); }
+EXPORTED _Noreturn void _Exit(int status) { leave(status); }
+
 // Set in the thread that is between MPI_Init and MPI_Finalize.
 static __thread int ours;
 
@@ -101,6 +148,7 @@ EXPORTED int MPI_Finalize(void)
     open_call(FN_Finalize);
     int result = MPI_SUCCESS;
     WAIT(real_Finalize());
+    finalized = result == MPI_SUCCESS;
     close_call();
     return result;
 }
@@ -115,11 +163,12 @@ EXPORTED int MPI_Abort(MPI_Comm comm, int code)
     close_call();
     if (!live()) {
         fflush(NULL);
+        aborted = 1;
         exit(code);
     }
     // The core reads clocks, which are not the program's.
     depth++;
-    ms_finish();
+    ms_finish(ENDED_ABORT, code, -1);
     depth--;
     mode = MODE_OFF;
     return real_Abort(comm, code);

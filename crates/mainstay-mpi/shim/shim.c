@@ -22,7 +22,7 @@ static int mode = MODE_UNSTARTED;
 static __thread int depth;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-// For a debugger: break here; set mainstay_mpi_step to stop at the beginning of every call.
+// For a debugger: break here; set mainstay_mpi_step to stop at the end of every call.
 EXPORTED int mainstay_mpi_step;
 EXPORTED const char *volatile mainstay_mpi_why;
 EXPORTED __attribute__((noinline)) void mainstay_mpi_stop(void) { __asm__ volatile("" ::: "memory"); }
@@ -83,6 +83,7 @@ static int refuse_another_abi(struct dl_phdr_info *library, size_t size, void *u
 
 static void end_early(void);
 static void forget_early(void);
+static void watch_exit(void);
 
 static void begin(void)
 {
@@ -97,21 +98,13 @@ static void begin(void)
     end_early();
     mode = ms_begin(sizeof(MPI_Comm) == sizeof(void *), stop);
     forget_early();
-    if (mode != MODE_OFF)
-        pthread_atfork(NULL, NULL, forked);
+    if (mode == MODE_OFF)
+        return;
+    pthread_atfork(NULL, NULL, forked);
+    watch_exit();
 }
 
 static void start(void) { pthread_once(&once, begin); }
-
-static __attribute__((destructor)) void finish(void)
-{
-    // A fork's child and a process that called nothing have no log.
-    if (mode == MODE_UNSTARTED || child)
-        return;
-    depth++;
-    ms_finish();
-    mode = MODE_OFF;
-}
 
 static int forwarded(void)
 {
@@ -139,7 +132,9 @@ static void close_call(void)
         mode = next;
     in_call = 0;
     if (__builtin_expect(mainstay_mpi_step, 0)) {
-        mainstay_mpi_why = names[current];
+        static char why[80];
+        snprintf(why, sizeof why, "call %llu, %s", (unsigned long long)ms_calls(), names[current]);
+        mainstay_mpi_why = why;
         mainstay_mpi_stop();
     }
 }

@@ -28,6 +28,8 @@ pub const RECORD_BYTES_MAX: usize = 1 << 34;
 
 /// Where the control block of a ring says which call the rank is in.
 pub const ENTERED_OFFSET: usize = 512;
+/// Where the control block of a ring says that the process left by `_exit`, and with which status.
+pub const LEFT_OFFSET: usize = 768;
 /// Where the control block of a ring says that, and why, recording stopped early.
 pub const STOPPED_OFFSET: usize = 1024;
 /// In the place of an error's number: the disk did not keep up, and the program was not to wait.
@@ -324,6 +326,26 @@ pub fn decode_cell(bytes: &[u8]) -> Option<(u64, u64)> {
     let cell = bytes.get(..24)?;
     let (first, second) = (u64_at(cell, 0), u64_at(cell, 8));
     (u64_at(cell, 16) == !(first.rotate_left(17) ^ second)).then_some((first, second))
+}
+
+/// What the cell says of a process that left by `_exit` with this status.
+#[must_use]
+pub fn left_cell(status: i32) -> (u64, u64) {
+    (u64::from(status.cast_unsigned()), 1)
+}
+
+/// That cell. It takes no memory and no lock: a signal's handler may ask for it.
+#[must_use]
+pub fn encode_left(status: i32) -> [u8; 24] {
+    let (first, second) = left_cell(status);
+    encode_cell(first, second)
+}
+
+/// What [`encode_left`] wrote.
+#[must_use]
+pub fn decode_left(bytes: &[u8]) -> Option<i32> {
+    let (status, _) = decode_cell(bytes).filter(|cell| cell.1 == 1)?;
+    Some(u32::try_from(status).ok()?.cast_signed())
 }
 
 /// Number of the call that a rank waits in, and what went into it, from the control block of its ring: a cell with number and

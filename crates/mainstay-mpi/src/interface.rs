@@ -4,6 +4,7 @@
 //! from that one's return to the end, never across it.
 
 pub mod definitions;
+pub mod ending;
 pub mod inputs;
 mod lock;
 pub mod requests;
@@ -11,7 +12,7 @@ pub mod requests;
 use crate::call::Call;
 use crate::core::{Buffer, Core, Known, Side};
 use crate::field::ObjectKind;
-use crate::format::{Kind, stop_reason};
+use crate::format::Kind;
 use crate::objects::{HandleStyle, Slots};
 use crate::reader::Reader;
 use crate::recording::Recording;
@@ -106,6 +107,7 @@ impl State {
     /// A replay goes no further: says so, lets a debugger look, and ends the process.
     fn halt(&mut self, halt: &Halt) -> ! {
         let text = format!("mainstay mpi replay: {halt}");
+        self.note_calls();
         if let Some(verdict) = &mut self.verdict {
             verdict.put(halt.word(), &halt.to_string());
         }
@@ -118,14 +120,22 @@ impl State {
         }
     }
 
-    /// A replay is at this call: says so, and stops there if it is asked to.
-    fn has_come_to(&mut self, calls: u64, function: u16) {
-        if let Some(verdict) = &mut self.verdict {
-            verdict.advance(calls);
+    /// Says how far a replay is.
+    fn note_calls(&mut self) {
+        if let (Some(verdict), Some(Core { side: Side::Replaying(replaying, _), .. })) =
+            (&mut self.verdict, &self.core)
+        {
+            verdict.advance(replaying.calls(), replaying.differences());
         }
-        if self.until != Some(calls) {
+    }
+
+    /// A replay is at this call: says so, and stops there if it is asked to. A clock that is read no more may have been passed over.
+    fn has_come_to(&mut self, calls: u64, function: u16) {
+        self.note_calls();
+        if self.until.is_none_or(|until| calls < until) {
             return;
         }
+        self.until = None;
         let name = self.names.get(usize::from(function)).cloned().unwrap_or_default();
         let text = format!("call {calls}, {name}: stopped there as asked");
         if let Some(verdict) = &mut self.verdict {
@@ -240,6 +250,7 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
                     let start = settings::start_values();
                     recording.write_texts(Kind::Start, start.iter().map(String::as_str));
                     recording.write_texts(Kind::Names, state.names.iter().map(String::as_str));
+                    ending::set_place_of_left(recording.place_of_left());
                     state.core = Some(Core::new(known, Side::Recording(recording), style));
                     MODE_RECORD
                 }
@@ -267,6 +278,7 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
                 state.halt(&Halt::Unsupported { call: 0, what });
             };
             let replaying = Replaying::new(reader, tolerate_send_diff, &mut known);
+            ending::set_place_of_left(state.verdict.as_ref().map(Verdict::place_of_left));
             state.core = Some(Core::new(known, Side::Replaying(replaying, slots), style));
             MODE_REPLAY
         }
@@ -481,7 +493,10 @@ pub unsafe extern "C" fn ms_close() -> c_int {
         })
     });
     // SAFETY: the call is still open.
-    let (_, thread) = unsafe { kept() };
+    let (state, thread) = unsafe { kept() };
+    if mode == MODE_REPLAY {
+        state.note_calls();
+    }
     STATE.release(&thread.keeps);
     mode
 }
@@ -503,61 +518,6 @@ pub extern "C" fn ms_unhandled(function: c_int) {
             state.halt(&halt);
         }
         None => {}
-    }
-}
-
-/// The process ends. Says on standard error what the user must know.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_finish() {
-    // From a signal's handler in the midst of a step, or while another thread writes to a disk that hangs: then the log stays as a
-    // killed rank's does, whole to its last call.
-    let Some(mut state) = THREAD.with(|thread| STATE.lock_within(&thread.keeps, FINISH_WAIT_SECONDS_MAX))
-    else {
-        return;
-    };
-    if let Some(refused) = state.refused.take() {
-        eprintln!("mainstay mpi record: nothing of this rank was recorded: {refused}");
-    }
-    match state.core.take() {
-        Some(Core { side: Side::Recording(mut recording), .. }) => {
-            let ended = recording.finish();
-            if let Some(folder) = std::env::var_os(settings::FIGURES) {
-                ended.figures.leave_in(folder.as_ref(), &recording.name());
-            }
-            if let Some(errno) = ended.stopped {
-                eprintln!(
-                    "mainstay mpi record: the log of this rank ends after {} calls: {}",
-                    ended.calls,
-                    stop_reason(errno)
-                );
-            }
-        }
-        Some(Core { side: Side::Replaying(mut replaying, _), mut known, .. }) => {
-            let (word, text) = match replaying.finish(&mut known) {
-                Ok(()) => ("complete", format!("{} calls", replaying.calls())),
-                Err(halt) => {
-                    eprintln!("mainstay mpi replay: {halt}");
-                    (halt.word(), halt.to_string())
-                }
-            };
-            let text = match replaying.differences() {
-                0 => text,
-                differences => format!("{text}; {differences} sends differed and were let pass"),
-            };
-            if let Some(verdict) = &mut state.verdict {
-                verdict.put(word, &text);
-            }
-        }
-        None => {}
-    }
-}
-
-/// After a fork: the child records nothing, and leaves the log to its parent.
-#[unsafe(no_mangle)]
-pub extern "C" fn ms_forget_all() {
-    // The lock may be held by a thread that the child does not have; then the core is left alone.
-    if let Some(mut state) = THREAD.with(|thread| STATE.try_lock(&thread.keeps)) {
-        std::mem::forget(state.core.take());
     }
 }
 

@@ -18,6 +18,7 @@ pub mod command;
 pub mod compression;
 pub mod core;
 pub mod definition;
+pub mod ending;
 pub mod envelopes;
 pub mod field;
 pub mod figures;

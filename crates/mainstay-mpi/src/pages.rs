@@ -4,6 +4,7 @@
 //! next one fills; the program waits only when no page is free, and that *stall* is measured. The ring is a shared mapping, so
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
+mod leaving;
 mod space;
 
 use crate::compression::{self, Compression};

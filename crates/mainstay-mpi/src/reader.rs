@@ -3,7 +3,7 @@
 use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, HeaderError, Kind,
-    LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_BYTES_MAX, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
+    LEFT_OFFSET, LOG_MAGIC, PAGE_HEADER_BYTES, RECORD_BYTES_MAX, RING_MAGIC, RecordHeader, STOPPED_OFFSET,
 };
 use std::fs::File;
 use std::io;
@@ -67,6 +67,8 @@ pub struct Record {
 pub struct Tail {
     /// Function and number of the call that was entered last, if the process was cut off: from the ring.
     pub entered: Option<(u16, u64)>,
+    /// The process left by `_exit` with this status: from the ring.
+    pub left: Option<i32>,
     /// Recording stopped early: the system's number of the error, and how many calls are whole.
     pub stopped: Option<(i32, u64)>,
     /// The last record was cut off between two of its fragments: the write that was going on.
@@ -133,6 +135,7 @@ impl Reader {
                 .map(|(function, call)| (u16::from_le_bytes([function[0], function[1]]), call)),
             stopped: cell(STOPPED_OFFSET)
                 .map(|(errno, call)| (i32::try_from(errno).unwrap_or(i32::MAX), call)),
+            left: ring.get(LEFT_OFFSET..).and_then(format::decode_left),
             torn: false,
         };
         let mut reader = Self {

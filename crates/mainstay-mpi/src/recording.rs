@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::clock::{Counter, UNIT_SHIFT};
 use crate::definition::{self, Comm};
+use crate::ending::Ending;
 use crate::field::{Field, ObjectKind};
 use crate::figures::Figures;
 use crate::format::{FileHeader, Kind};
@@ -268,8 +269,14 @@ impl Recording {
         self.log_path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// Where a process that leaves at once says so: see [`Pages::place_of_left`].
+    #[must_use]
+    pub fn place_of_left(&self) -> Option<*mut u8> {
+        self.pages.as_ref().map(Pages::place_of_left)
+    }
+
     /// Writes the end and all that is in the ring.
-    pub fn finish(&mut self) -> Ended {
+    pub fn finish(&mut self, ending: Ending) -> Ended {
         self.write_moment();
         let begun = Instant::now();
         let mut of_rank = Figures { calls: self.calls, ..Figures::default() };
@@ -280,6 +287,7 @@ impl Recording {
             for figure in [figures.pages_filled, figures.pages_awaited, figures.stall_ns] {
                 put_unsigned(&mut body, figure);
             }
+            ending.encode(&mut body);
             self.append(Kind::End, 0, 0, &[&body]);
         }
         if let Some(mut pages) = self.pages.take() {

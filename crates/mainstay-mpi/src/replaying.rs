@@ -2,6 +2,7 @@
 
 use crate::call::Call;
 use crate::definition::{self, Comm};
+use crate::ending::{Cause, Ending};
 use crate::field::{Field, ObjectKind};
 use crate::format::{Kind, stop_reason};
 use crate::reader::{Reader, Record};
@@ -20,17 +21,36 @@ pub struct Replaying {
     /// Sends that differed and were let pass.
     differences: u64,
     tolerate_send_diff: bool,
-    ended: bool,
+    /// How the recorded process ended, if the log has its end.
+    ending: Option<Ending>,
 }
 
 /// Why a replay goes no further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Halt {
-    /// The log has no more calls.
+    /// The log has no more calls, and what the program does now is no other than what was recorded.
     #[error("the log ends: {text}")]
     LogEnds {
         /// How it ended.
         text: String,
+    },
+    /// The recorded process was killed or crashed between two calls, and the program goes on.
+    #[error("the recorded rank ended after call {calls}, by a crash or killed; this one went on to {to}")]
+    WentOn {
+        /// Calls in the log.
+        calls: u64,
+        /// What the program does.
+        to: String,
+    },
+    /// The program ended in another way.
+    #[error("after all {calls} calls: {now} now, {logged} in the log")]
+    OtherEnd {
+        /// Calls in the log.
+        calls: u64,
+        /// How it ended.
+        now: String,
+        /// How it ended when it was recorded.
+        logged: String,
     },
     /// The program calls something else.
     #[error("call {call}: the program calls {called}, the log has {logged}")]
@@ -78,7 +98,11 @@ impl Halt {
     pub fn word(&self) -> &'static str {
         match self {
             Self::LogEnds { .. } => "log-ends",
-            Self::OtherCall { .. } | Self::OtherInput { .. } | Self::LogGoesOn { .. } => "diverged",
+            Self::WentOn { .. } => "went-on",
+            Self::OtherCall { .. }
+            | Self::OtherInput { .. }
+            | Self::OtherEnd { .. }
+            | Self::LogGoesOn { .. } => "diverged",
             Self::Unsupported { .. } => "unsupported",
         }
     }
@@ -104,7 +128,7 @@ impl Replaying {
             calls: 0,
             differences: 0,
             tolerate_send_diff,
-            ended: false,
+            ending: None,
         };
         replaying.advance(definitions);
         replaying
@@ -139,7 +163,7 @@ impl Replaying {
         }
         let number = self.calls + 1;
         let Some((record, left)) = &mut self.next else {
-            return Err(self.log_ends(name));
+            return Err(self.log_ends(name, name));
         };
         let logged =
             self.names.get(usize::from(record.function)).map_or("a call without a name", |name| name);
@@ -223,21 +247,45 @@ impl Replaying {
         matches!(next, Some(Field::Received(_)))
     }
 
-    /// The program ends.
+    /// The program ends. How it ended when it was recorded, if the log has its end.
     ///
     /// # Errors
-    /// [`Halt::LogGoesOn`] when the log has more calls.
-    pub fn finish(&mut self, definitions: &mut dyn Definitions) -> Result<(), Halt> {
+    /// [`Halt::LogGoesOn`] when the log has more calls, [`Halt::OtherEnd`] when the program ended in another way, [`Halt::LogEnds`] or
+    /// [`Halt::WentOn`] when the log does not have its end.
+    pub fn finish(&mut self, now: Ending, definitions: &mut dyn Definitions) -> Result<Ending, Halt> {
         while self.next_name().is_some_and(|logged| !logged.starts_with("MPI_")) {
             self.calls += 1;
             self.advance(definitions);
         }
-        match &self.next {
-            None => Ok(()),
-            Some((record, _)) => {
-                Err(Halt::LogGoesOn { calls: self.calls, logged: self.name(record.function).to_owned() })
+        let calls = self.calls;
+        match (&self.next, self.ending) {
+            (Some((record, _)), _) => {
+                Err(Halt::LogGoesOn { calls, logged: self.name(record.function).to_owned() })
             }
+            (None, Some(logged)) if logged.within.is_none() && logged.agrees_with(&now) => Ok(logged),
+            (None, Some(logged)) => {
+                Err(Halt::OtherEnd { calls, now: now.text(), logged: self.end_text(logged) })
+            }
+            (None, None) => Err(match self.entered_next() {
+                Some(name) => Halt::LogGoesOn { calls, logged: name.to_owned() },
+                None => self.log_ends("its end", &now.text()),
+            }),
         }
+    }
+
+    /// How the recorded process ended, in words.
+    fn end_text(&self, ending: Ending) -> String {
+        match ending.within {
+            Some(function) => format!("{} in {}", ending.text(), self.name(function)),
+            None => ending.text(),
+        }
+    }
+
+    /// The call of MPI that the recorded process was cut off in.
+    fn entered_next(&self) -> Option<&str> {
+        let (function, entered) = self.reader.tail().entered.filter(|_| self.ending.is_none())?;
+        let name = self.name(function);
+        (entered == self.calls + 1 && name.starts_with("MPI_")).then_some(name)
     }
 
     fn other(&self, name: &str, now: &str, logged: Option<Field<'_>>) -> Halt {
@@ -253,23 +301,50 @@ impl Replaying {
         self.names.get(usize::from(function)).map_or("a call without a name", |name| name)
     }
 
-    fn log_ends(&self, name: &str) -> Halt {
+    /// The program goes on to `to`, a call or its end, and the log has nothing there.
+    fn log_ends(&self, called: &str, to: &str) -> Halt {
         let tail = self.reader.tail();
         let calls = self.calls;
-        let text = match (tail.stopped, tail.entered) {
-            (Some((errno, _)), _) => format!(
-                "recording stopped after {calls} calls: {}; the program is in {name}",
-                stop_reason(errno)
-            ),
-            (None, Some((function, entered))) if !self.ended && entered == calls + 1 => {
-                format!("the recorded rank was cut off in {}, call {entered}", self.name(function))
+        let called_other =
+            |logged: String| Halt::OtherCall { call: calls + 1, called: called.to_owned(), logged };
+        if let Some((errno, _)) = tail.stopped {
+            let reason = stop_reason(errno);
+            let text = format!("recording stopped after {calls} calls: {reason}; the program is at {to}");
+            return Halt::LogEnds { text };
+        }
+        if let Some(ending) = self.ending {
+            let text = self.end_text(ending);
+            let in_this = ending.within.is_some_and(|function| self.name(function) == called);
+            return match ending.cause {
+                // What runs behind an abort hangs on the MPI.
+                Cause::Unknown | Cause::Abort => Halt::LogEnds {
+                    text: format!(
+                        "the recorded rank ended after {calls} calls ({text}); the program goes on to {to}"
+                    ),
+                },
+                _ if in_this => Halt::LogEnds { text: format!("the recorded rank ended there: {text}") },
+                Cause::Finalized | Cause::Exit => called_other(text),
+            };
+        }
+        let left =
+            tail.left.map_or(String::new(), |status| format!(" by _exit with status {}", status & 0xff));
+        match (self.entered_next(), tail.entered) {
+            (Some(entered), _) if entered == called => {
+                let end = if left.is_empty() { "was cut off" } else { "ended" };
+                let text = format!("the recorded rank {end} in {entered}, call {}{left}", calls + 1);
+                Halt::LogEnds { text }
             }
-            _ if self.ended => {
-                format!("the recorded rank ended after {calls} calls; the program goes on to {name}")
+            (Some(entered), _) => called_other(entered.to_owned()),
+            (None, Some((_, entered))) if entered <= calls && left.is_empty() => {
+                Halt::WentOn { calls, to: to.to_owned() }
             }
-            _ => format!("the recorded rank was cut off after {calls} calls; the program goes on to {name}"),
-        };
-        Halt::LogEnds { text }
+            (None, Some((_, entered))) if entered <= calls => called_other(format!("its end{left}")),
+            _ => {
+                let text =
+                    format!("the recorded rank was cut off after {calls} calls; the program goes on to {to}");
+                Halt::LogEnds { text }
+            }
+        }
     }
 
     fn advance(&mut self, definitions: &mut dyn Definitions) {
@@ -306,7 +381,7 @@ impl Replaying {
                     }
                 }
                 Kind::Names => self.names = definition::decode_texts(&record.body).unwrap_or_default(),
-                Kind::End => self.ended = true,
+                Kind::End => self.ending = Some(Ending::of_record(&record.body)),
                 Kind::Start | Kind::Pad | Kind::Clock => {}
             }
         }

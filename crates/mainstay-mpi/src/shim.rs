@@ -176,7 +176,7 @@ fn hand() -> String {
         counts.replace("@aint", address).replace("@displ", place)
     };
     let small = with("", "int", "MPI_Aint", "int");
-    [&HAND.concat(), &small, &with("_c", "MPI_Count", "MPI_Count", "MPI_Aint")].concat()
+    [HAND.concat(), small, with("_c", "MPI_Count", "MPI_Count", "MPI_Aint")].concat()
 }
 
 fn put_names(out: &mut String, prototypes: &[Prototype]) {

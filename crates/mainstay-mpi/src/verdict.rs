@@ -1,6 +1,6 @@
 //! How a replay goes, in a file that outlives the replayed program: a crash may be what is replayed.
 
-use crate::format::{decode_cell, encode_cell};
+use crate::format::{decode_cell, decode_left, encode_cell};
 use memmap2::MmapRaw;
 use std::fs::OpenOptions;
 use std::io;
@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// Length of the file in bytes.
 const BYTES: usize = 4096;
+/// Where a program that leaves by `_exit` says so.
+const LEFT_OFFSET: usize = 32;
 /// Where the text begins.
 const TEXT_OFFSET: usize = 64;
 
@@ -20,7 +22,11 @@ pub struct Verdict(MmapRaw);
 pub struct Left {
     /// Calls that were served, the last one perhaps not to its end.
     pub calls: u64,
-    /// `complete`, `log-ends`, `diverged`, `unsupported`, `until`; empty if the program came to none of these.
+    /// Sends that differed and were let pass.
+    pub differences: u64,
+    /// The status that the program left with by `_exit`, if it did.
+    pub exited: Option<i32>,
+    /// `complete`, `log-ends`, `went-on`, `diverged`, `unsupported`, `until`; empty if the program came to none of these.
     pub word: String,
     /// The same in a sentence.
     pub text: String,
@@ -37,9 +43,16 @@ impl Verdict {
         Ok(Self(MmapRaw::map_raw(&file)?))
     }
 
-    /// A call is served.
-    pub fn advance(&mut self, calls: u64) {
-        self.write(0, &encode_cell(calls, 0));
+    /// Calls that are served, the last one perhaps not to its end, and sends among them that differed.
+    pub fn advance(&mut self, calls: u64, differences: u64) {
+        self.write(0, &encode_cell(calls, differences));
+    }
+
+    /// Where a process that leaves at once is to put the bytes of [`crate::format::encode_left`], for as long as this is open.
+    #[must_use]
+    pub fn place_of_left(&self) -> *mut u8 {
+        // SAFETY: within the file.
+        unsafe { self.0.as_mut_ptr().add(LEFT_OFFSET) }
     }
 
     /// The replay came to an end.
@@ -63,11 +76,12 @@ impl Verdict {
 /// What the system says.
 pub fn read(path: &Path) -> io::Result<Left> {
     let bytes = std::fs::read(path)?;
-    let calls = decode_cell(&bytes).map_or(0, |cell| cell.0);
+    let (calls, differences) = decode_cell(&bytes).unwrap_or_default();
+    let exited = bytes.get(LEFT_OFFSET..).and_then(decode_left);
     let text = bytes.get(TEXT_OFFSET..).unwrap_or_default();
     let text = String::from_utf8_lossy(text.split(|byte| *byte == 0).next().unwrap_or_default());
     let (word, text) = text.split_once('\n').unwrap_or_default();
-    Ok(Left { calls, word: word.to_owned(), text: text.to_owned() })
+    Ok(Left { calls, differences, exited, word: word.to_owned(), text: text.to_owned() })
 }
 
 #[cfg(test)]
@@ -79,8 +93,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("verdict");
         let mut verdict = Verdict::open(&path).expect("a file");
-        verdict.advance(41);
-        assert_eq!(read(&path).expect("a file"), Left { calls: 41, ..Left::default() });
+        verdict.advance(41, 2);
+        assert_eq!(read(&path).expect("a file"), Left { calls: 41, differences: 2, ..Left::default() });
         verdict.put("diverged", &"x".repeat(10_000));
         let left = read(&path).expect("a file");
         assert_eq!((left.word.as_str(), left.calls), ("diverged", 41));

@@ -93,6 +93,7 @@ impl Scene {
         record::record(&record::Options {
             command,
             folder: self.path(run),
+            overwrite: false,
             compiler: None,
             cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-shims"),
             pages: PAGES_DEFAULT,

@@ -3,6 +3,7 @@
 use mainstay_mpi::call::Call;
 use mainstay_mpi::command::replay::{Options, ReplayError, replay};
 use mainstay_mpi::compression::Compression;
+use mainstay_mpi::ending::Ending;
 use mainstay_mpi::field::{Field, Role};
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind, STOPPED_BEHIND, stop_reason};
 use mainstay_mpi::pages::{Head, Pages, Writing};
@@ -61,7 +62,7 @@ fn who_does_not_wait_for_the_disk_has_a_log_that_ends_there_and_says_so() {
         unsafe { recording.write(&mut call) };
         calls += 1;
     }
-    let ended = recording.finish();
+    let ended = recording.finish(Ending::default());
     assert_eq!((ended.stopped, ended.calls), (Some(STOPPED_BEHIND), calls - 1));
     assert!(stop_reason(STOPPED_BEHIND).contains("did not keep up"));
     let log = folder.path().join("rank-00000.log");

@@ -6,6 +6,7 @@ use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::timeline::{Limits, timeline};
 use mainstay_mpi::compression::Compression;
 use mainstay_mpi::definition::Comm;
+use mainstay_mpi::ending::Ending;
 use mainstay_mpi::field::{Field, ObjectKind, Role};
 use mainstay_mpi::format::{FileHeader, Kind};
 use mainstay_mpi::payload::Payload;
@@ -64,7 +65,7 @@ fn record(folder: &Path) {
     }
     let [mut first, mut second] = recordings;
     put(&mut first, 3, &[Field::Result(0)]);
-    first.finish();
+    first.finish(Ending::default());
     second.enter(3);
     second.wait(&Call::default());
     // Killed: its ring stays.

@@ -231,6 +231,7 @@ fn options(words: &[String], cache: &Path, arm: Arm, folder: &Path) -> record::O
     record::Options {
         command: words.to_vec(),
         folder: folder.to_owned(),
+        overwrite: false,
         compiler: None,
         cache: cache.to_owned(),
         pages,

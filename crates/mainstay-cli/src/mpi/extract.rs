@@ -14,9 +14,12 @@ pub(crate) struct Extract {
     /// The rank.
     #[arg(long)]
     rank: u32,
-    /// Folder for the bundle, not there yet [default: RUN-rank-R].
+    /// Folder for the bundle, not there yet or empty [default: RUN-rank-R].
     #[arg(long, value_name = "BUNDLE")]
     output: Option<PathBuf>,
+    /// Remove a bundle that is in that folder first.
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// Makes the bundle and says what is in it.
@@ -24,13 +27,13 @@ pub(crate) struct Extract {
 /// # Errors
 /// When none could be made; then its folder is not there.
 pub(crate) fn run(options: Extract) -> anyhow::Result<Verdict> {
-    let Extract { run, rank, output } = options;
+    let Extract { run, rank, output, overwrite } = options;
     let output = output.unwrap_or_else(|| {
         let mut name = run.file_name().unwrap_or(default_folder().as_os_str()).to_owned();
         name.push(format!("-rank-{rank}"));
         PathBuf::from(name)
     });
-    let made = extract(&run, rank, &output)?;
+    let made = extract(&run, rank, &output, overwrite)?;
     let (log, contents) = (&made.assembled, &made.contents);
     println!("{}: rank {rank}, {} calls, {} libraries", output.display(), log.calls, contents.libraries);
     if log.messages > 0 {

@@ -7,6 +7,7 @@ mod demo;
 mod full_disk;
 mod harness;
 mod journal;
+mod mpi;
 mod nodes;
 mod outputs;
 mod serve;

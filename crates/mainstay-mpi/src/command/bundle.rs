@@ -13,10 +13,10 @@ use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
-const MANIFEST: &str = "manifest";
-const INPUTS: &str = "inputs";
-const PROGRAM: &str = "program";
-const LIBRARIES: &str = "libraries";
+pub(super) const MANIFEST: &str = "manifest";
+pub(super) const INPUTS: &str = "inputs";
+pub(super) const PROGRAM: &str = "program";
+pub(super) const LIBRARIES: &str = "libraries";
 
 /// What a bundle has besides the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

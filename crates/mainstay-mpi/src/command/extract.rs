@@ -1,6 +1,7 @@
 //! `mainstay mpi extract`: makes a bundle of one rank, its log put together from the senders' logs where it has to be.
 
 use super::bundle::{self, BundleError, Contents};
+use super::folder::{self, FolderError};
 use super::run::Run;
 use crate::assembly::{Assembled, AssemblyError, assemble};
 use crate::format::{FileHeader, Kind};
@@ -43,13 +44,14 @@ pub enum ExtractError {
         "the run was recorded with --payload none: it has the order of messages and none of their bytes; record it again with --payload receiver or sender"
     )]
     OrderOnly,
-    /// The folder of the bundle is there already, or cannot be made.
-    #[error("the folder {} cannot be made", folder.display())]
-    Folder {
+    /// The folder of the bundle cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The bundle would take the place of the run.
+    #[error("{} is the run itself: name another folder for the bundle", folder.display())]
+    Itself {
         /// The folder.
         folder: PathBuf,
-        /// Why.
-        source: io::Error,
     },
     /// A log cannot be read.
     #[error(transparent)]
@@ -68,11 +70,11 @@ pub enum ExtractError {
     Write(#[source] io::Error),
 }
 
-/// Makes a bundle of a rank in `output`, a folder that is not there yet.
+/// Makes a bundle of a rank in `output`, a folder that is not there yet, or is empty; with `overwrite` a bundle that is there is removed.
 ///
 /// # Errors
-/// [`ExtractError`]; then the folder is not there.
-pub fn extract(folder: &Path, rank: u32, output: &Path) -> Result<Extracted, ExtractError> {
+/// [`ExtractError`]; then the folder is not there, but for [`ExtractError::Folder`] and [`ExtractError::Itself`].
+pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Result<Extracted, ExtractError> {
     let run = Run::open(folder).map_err(|source| ExtractError::Run { folder: folder.to_owned(), source })?;
     if !run.ranks.contains(&rank) {
         return Err(ExtractError::NoRank { rank });
@@ -81,8 +83,12 @@ pub fn extract(folder: &Path, rank: u32, output: &Path) -> Result<Extracted, Ext
     if header.payload == Payload::None {
         return Err(ExtractError::OrderOnly);
     }
-    std::fs::create_dir(output)
-        .map_err(|source| ExtractError::Folder { folder: output.to_owned(), source })?;
+    if let (Ok(run), Ok(output)) = (folder.canonicalize(), output.canonicalize())
+        && run == output
+    {
+        return Err(ExtractError::Itself { folder: output });
+    }
+    folder::make(output, overwrite)?;
     let made = write_log(&run, rank, header, output)
         .and_then(|assembled| Ok(Extracted { assembled, contents: bundle::fill(output, &run, rank)? }));
     if made.is_err() {
@@ -119,6 +125,9 @@ fn write_log(run: &Run, rank: u32, header: FileHeader, output: &Path) -> Result<
             }
             if let Some((function, call)) = entered {
                 pages.enter(function, call);
+            }
+            if let Some(status) = tail.left {
+                pages.mark_left(status);
             }
             return Ok(assembled);
         }

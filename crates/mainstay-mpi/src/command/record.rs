@@ -1,5 +1,6 @@
 //! `mainstay mpi record`: starts a launcher so that its ranks load the shim.
 
+use super::folder::{self, FolderError};
 use super::run::{Run, SHIM};
 use super::toolchain::{self, Family, ToolchainError};
 use crate::payload::Payload;
@@ -13,8 +14,10 @@ use std::process::{Command, ExitStatus};
 pub struct Options {
     /// The launcher with its arguments, or a program that is started without one.
     pub command: Vec<String>,
-    /// The folder of the run: made anew.
+    /// The folder of the run: made anew, or empty.
     pub folder: PathBuf,
+    /// Whether a run or bundle that is there already is removed first.
+    pub overwrite: bool,
     /// Compiler wrapper, if not the one that belongs to the launcher.
     pub compiler: Option<String>,
     /// Where compiled shims are kept.
@@ -48,16 +51,50 @@ pub struct Recorded {
     pub family: Family,
 }
 
-/// Nothing was recorded; the program was not started.
+/// Nothing was recorded. But for [`RecordError::Nothing`] and [`RecordError::NoRank`] nothing was started, either.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The folder is there already, or cannot be made.
-    #[error("the folder {} cannot be made", folder.display())]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
+    /// The folder of the run cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A file of the run cannot be written or read.
+    #[error("{}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// What is to be started is not there.
+    #[error("there is no program {launcher} here or on the path")]
+    NoLauncher {
+        /// What was to be started.
+        launcher: String,
+    },
+    /// No rank made a call of MPI. The folder is as it was before.
+    #[error("{}", nothing_text(launcher, *status, *family))]
+    Nothing {
+        /// What was started.
+        launcher: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The MPI.
+        family: Family,
+    },
+    /// Processes called MPI, and none came out of `MPI_Init`. Their logs are in the folder.
+    #[error(
+        "{launcher} ended ({status}), and none of {starting} processes came out of MPI_Init: what is printed above may say why; \
+             their logs are in {}, which --overwrite replaces", folder.display()
+    )]
+    NoRank {
+        /// What was started.
+        launcher: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Processes that called MPI.
+        starting: usize,
+        /// The folder.
+        folder: PathBuf,
     },
     /// Neither the launcher nor a program among its arguments says which MPI it is of.
     #[error(
@@ -117,25 +154,59 @@ pub fn prepare(options: &Options) -> Result<Prepared, RecordError> {
     Ok(Prepared { family, of_launcher, shim, before_shim: Vec::new() })
 }
 
+fn nothing_text(launcher: &str, status: ExitStatus, family: Family) -> String {
+    let not_of_it = format!("is linked statically, or with another MPI than {family}, or uses none");
+    if status.success() {
+        return format!("the program ran, and no rank made a call that was recorded: it {not_of_it}");
+    }
+    format!(
+        "{launcher} ended ({status}) before any rank called MPI, and nothing was recorded: what it printed above should say why. \
+         If the program did run, it {not_of_it}"
+    )
+}
+
 /// Records a run.
 ///
 /// # Errors
-/// [`RecordError`]; the folder may have been made.
+/// [`RecordError`]; a folder that was made is removed again, unless there is something in it.
 pub fn record(options: &Options) -> Result<Recorded, RecordError> {
     let mut prepared = prepare(options)?;
-    let launcher = &options.command[0];
-    let folder = make_folder(&options.folder)
-        .map_err(|source| RecordError::Folder { folder: options.folder.clone(), source })?;
-    let kept = folder.join(SHIM);
-    std::fs::copy(&prepared.shim, &kept)
-        .map_err(|source| RecordError::Folder { folder: options.folder.clone(), source })?;
+    let launcher = options.command[0].clone();
+    let folder = folder::make(&options.folder, options.overwrite)?;
+    // Ranks may have another working folder.
+    let folder = RunFolder { path: folder.canonicalize().unwrap_or(folder) };
+    let kept = folder.path.join(SHIM);
+    std::fs::copy(&prepared.shim, &kept).map_err(|source| RecordError::Io { path: kept.clone(), source })?;
     prepared.shim = kept;
-    let status = prepared
-        .command(options, &folder)
-        .status()
-        .map_err(|source| RecordError::Start { launcher: launcher.clone(), source })?;
-    let run = Run::open(&folder).map_err(|source| RecordError::Folder { folder, source })?;
-    Ok(Recorded { status, run, family: prepared.family })
+    let status = match prepared.command(options, &folder.path).status() {
+        Ok(status) => status,
+        Err(source) => return Err(RecordError::Start { launcher, source }),
+    };
+    let run =
+        Run::open(&folder.path).map_err(|source| RecordError::Io { path: folder.path.clone(), source })?;
+    match (run.ranks.len(), run.without_rank) {
+        (0, 0) => Err(RecordError::Nothing { launcher, status, family: prepared.family }),
+        (0, starting) => {
+            Err(RecordError::NoRank { launcher, status, starting, folder: options.folder.clone() })
+        }
+        _ => Ok(Recorded { status, run, family: prepared.family }),
+    }
+}
+
+/// The folder of a run. Goes again, with the shim, if nothing else came into it.
+struct RunFolder {
+    path: PathBuf,
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        let others =
+            |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != SHIM);
+        if std::fs::read_dir(&self.path).is_ok_and(|entries| !entries.into_iter().any(others)) {
+            let _ = std::fs::remove_file(self.path.join(SHIM));
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
 }
 
 impl Prepared {
@@ -182,6 +253,9 @@ impl Prepared {
 /// The MPI of a command, and that of its launcher if it begins with one. A program that loads its MPI late, as Python does, is taken
 /// to be of what the named compiler is of, else of what the launcher is of.
 fn family(command: &[String], compiler: Option<&str>) -> Result<(Family, Option<Family>), RecordError> {
+    if found(&command[0]).is_none() {
+        return Err(RecordError::NoLauncher { launcher: command[0].clone() });
+    }
     let name = Path::new(&command[0]).file_name().unwrap_or_default().to_string_lossy();
     let looks = ["mpirun", "mpiexec", "orterun", "prterun"].iter().any(|known| name.starts_with(known));
     let of_launcher = looks.then(|| toolchain::family_of_launcher(&command[0])).flatten();
@@ -212,15 +286,6 @@ fn found(argument: &str) -> Option<PathBuf> {
     }
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(path)).find(|path| path.is_file())
-}
-
-fn make_folder(folder: &Path) -> io::Result<PathBuf> {
-    if let Some(parent) = folder.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    std::fs::create_dir(folder)?;
-    // Ranks may have another working folder.
-    folder.canonicalize()
 }
 
 /// A number that no other run has: time, process, and an address of this one.

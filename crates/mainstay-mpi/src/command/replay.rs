@@ -2,6 +2,9 @@
 
 use super::bundle::{Bundle, BundleError};
 use super::run::{Run, Start};
+use crate::assembly::calls_of;
+use crate::ending::{Cause, Ending};
+use crate::format::Kind;
 use crate::payload::Payload;
 use crate::reader::ReadError;
 use crate::settings;
@@ -51,37 +54,95 @@ pub struct Replayed {
     pub calls: u64,
     /// Whether the log says that the process ended by itself.
     pub ended: bool,
+    /// The status that the recorded process left with by `_exit`, if it did.
+    pub recorded_left: Option<i32>,
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The program ended as it was recorded.
+    Complete,
+    /// It was killed by a signal where the recorded one stopped, too.
+    CrashedAgain,
+    /// The log ends where it came to: the recorded process was cut off in this call, or recording had stopped.
+    LogEnds,
+    /// The call that it was to stop at.
+    Until,
+    /// The recorded process ended between two calls, killed or by a crash, and this one went on.
+    WentOn,
+    /// Something else was called, handed in or the end.
+    Diverged,
+    /// A call that cannot be replayed.
+    Unsupported,
 }
 
 impl Replayed {
+    /// What it came to.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        // Behind the last call of a log that was cut off.
+        let at_end = self.left.calls == self.calls && !self.ended;
+        let code = |status: i32| status & 0xff;
+        match (self.left.word.as_str(), self.recorded_left, self.left.exited) {
+            ("complete", ..) => Outcome::Complete,
+            ("log-ends", ..) => Outcome::LogEnds,
+            ("until", ..) => Outcome::Until,
+            ("went-on", ..) => Outcome::WentOn,
+            ("unsupported", ..) => Outcome::Unsupported,
+            ("", None, None) if at_end && self.status.signal().is_some() => Outcome::CrashedAgain,
+            ("", None, Some(_)) if at_end => Outcome::WentOn,
+            ("", Some(recorded), Some(now)) if at_end && code(recorded) == code(now) => Outcome::Complete,
+            _ => Outcome::Diverged,
+        }
+    }
+
     /// Whether the replay did what the recorded rank did, as far as the log goes.
     #[must_use]
     pub fn same(&self) -> bool {
-        match self.left.word.as_str() {
-            "complete" | "log-ends" | "until" => true,
-            // A crash behind the last call of a log that was cut off: the recorded one.
-            "" => self.status.signal().is_some() && self.left.calls == self.calls && !self.ended,
-            _ => false,
+        match self.outcome() {
+            Outcome::Complete | Outcome::CrashedAgain | Outcome::LogEnds | Outcome::Until => true,
+            Outcome::WentOn | Outcome::Diverged | Outcome::Unsupported => false,
         }
     }
 
     /// One line that says it.
     #[must_use]
     pub fn line(&self) -> String {
-        let text = &self.left.text;
-        match (self.left.word.as_str(), self.status.signal()) {
-            ("complete", _) => format!("complete: {text}"),
-            ("log-ends", _) => format!("as far as the log goes: {text}"),
-            ("until", _) => text.clone(),
-            ("", Some(signal)) => format!(
-                "the program was killed by signal {signal} after call {} of {} in the log{}",
-                self.left.calls,
-                self.calls,
-                if self.same() { ", where the recorded one stopped too" } else { "" }
-            ),
-            ("", None) => format!("the program ended after {} of {} calls", self.left.calls, self.calls),
-            (word, _) => format!("{word}: {text}"),
+        let (text, outcome) = (&self.left.text, self.outcome());
+        let end = if self.left.word.is_empty() { self.end_text() } else { text.clone() };
+        let line = match outcome {
+            Outcome::Complete => format!("complete: {end}"),
+            Outcome::CrashedAgain => format!("crashed again: {end}, where the recorded one stopped too"),
+            Outcome::LogEnds => format!("as far as the log goes: {end}"),
+            Outcome::Until => end,
+            Outcome::WentOn => format!("went on: {end}"),
+            Outcome::Diverged => format!("diverged: {end}"),
+            Outcome::Unsupported => format!("unsupported: {end}"),
+        };
+        match self.left.differences {
+            0 => line,
+            1 => format!("{line}; 1 send differed and was let pass"),
+            differences => format!("{line}; {differences} sends differed and were let pass"),
         }
+    }
+
+    /// How a program ended that had no time to say so.
+    fn end_text(&self) -> String {
+        let how = match (self.status.signal(), self.left.exited) {
+            (Some(signal), _) => format!("killed by signal {signal}"),
+            (None, Some(status)) => format!("_exit with status {}", status & 0xff),
+            (None, None) => format!("{} without a word", self.status),
+        };
+        let recorded = match self.recorded_left {
+            Some(status) if self.outcome() == Outcome::Complete => {
+                format!(", as status {} was recorded", status & 0xff)
+            }
+            Some(status) => format!("; recorded was _exit with status {}", status & 0xff),
+            None if self.ended => "; the recorded rank ended by itself".to_owned(),
+            None => String::new(),
+        };
+        format!("{how} after call {} of {}{recorded}", self.left.calls, self.calls)
     }
 }
 
@@ -151,6 +212,16 @@ pub enum ReplayError {
         /// Here.
         here: &'static str,
     },
+    /// The log has no call of that number.
+    #[error("--until {until}: the log of rank {rank} has calls 1 to {calls}")]
+    Until {
+        /// The number.
+        until: u64,
+        /// The rank.
+        rank: u32,
+        /// Calls in its log.
+        calls: u64,
+    },
     /// Something cannot be started.
     #[error("{what} cannot be started")]
     Start {
@@ -200,6 +271,11 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         return Err(ReplayError::Changed { program: start.program });
     }
 
+    let end = End::of(&run, options.rank)?;
+    if let Some(until) = options.until.filter(|until| !(1..=end.calls).contains(until)) {
+        return Err(ReplayError::Until { until, rank: options.rank, calls: end.calls });
+    }
+
     let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
     let verdict = options.scratch.join("verdict");
     let mut variables: Vec<(String, String)> = start.environment.clone();
@@ -215,7 +291,7 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     }
     let mut command = if options.debugger {
         set(settings::DEBUGGER, "1".to_owned());
-        debugger(options, &start, bundle.as_ref(), &variables)
+        debugger(options, &start, bundle.as_ref(), &variables, end)
             .map_err(|source| ReplayError::Start { what: "gdb".to_owned(), source })?
     } else {
         let (program, words) = match &bundle {
@@ -248,8 +324,7 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         source,
     })?;
     let left = verdict::read(&verdict).unwrap_or_default();
-    let (calls, ended) = length(&run, options.rank)?;
-    Ok(Replayed { status, left, calls, ended })
+    Ok(Replayed { status, left, calls: end.calls, ended: end.ending.is_some(), recorded_left: end.left })
 }
 
 /// The executable by the path that it was started by, where that still leads to it: a Python in a virtual environment finds its modules
@@ -291,12 +366,18 @@ gdb.events.new_objfile.connect(mainstay_add_program)
 end
 "#;
 
+/// A breakpoint at a function of a library that is not loaded yet, about which gdb would complain.
+fn break_quietly(function: &str) -> String {
+    format!("python gdb.execute(\"break {function}\", to_string=True)\n")
+}
+
 /// A session of gdb with what is needed to walk through messages.
 fn debugger(
     options: &Options,
     start: &Start,
     bundle: Option<&Bundle>,
     variables: &[(String, String)],
+    end: End,
 ) -> io::Result<Command> {
     let mut script = String::from(
         "set pagination off\nset confirm off\nset startup-with-shell off\nset breakpoint pending on\n\
@@ -305,14 +386,19 @@ fn debugger(
     for (name, value) in variables {
         let _ = writeln!(script, "set environment {name} {value}");
     }
+    script.push_str(&break_quietly("mainstay_mpi_stop"));
     script.push_str(
-        "break mainstay_mpi_stop\ncommands\n  silent\n  printf \"%s\\n\", *(char **)&mainstay_mpi_why\nend\n\
+        "commands\n  silent\n  printf \"%s\\n\", *(char **)&mainstay_mpi_why\nend\n\
          define mpi-next\n  set var *(int *)&mainstay_mpi_step = 1\n  continue\nend\n\
-         document mpi-next\nGo on to the end of the next call of MPI.\nend\n\
+         document mpi-next\nGo on to the end of the next call of MPI, and say its number and name.\nend\n\
          define mpi-continue\n  set var *(int *)&mainstay_mpi_step = 0\n  continue\nend\n\
          document mpi-continue\nGo on to a crash, a divergence, the call of --until, or the end of the log.\nend\n\
          echo mainstay: run begins the replay; then mpi-next, mpi-continue, and all that gdb can do\\n\n",
     );
+    if let Some(function) = end.function() {
+        let _ = writeln!(script, "echo mainstay: the recorded rank ended by {function}: stops there\\n");
+        script.push_str(&break_quietly(function));
+    }
     if let Some(bundle) = bundle {
         let program = bundle.program(start).display().to_string();
         script.push_str(&GDB_SYMBOLS.replace("PROGRAM", &format!("{program:?}")));
@@ -336,22 +422,40 @@ fn debugger(
     Ok(command)
 }
 
-/// Calls in the log of a rank, and whether the process ended by itself.
-fn length(run: &Run, rank: u32) -> Result<(u64, bool), ReadError> {
-    use crate::format::Kind;
-    let mut reader = run.reader(rank)?;
-    let (mut calls, mut ended) = (0, false);
-    while let Some(record) = reader.next_record() {
-        match record.kind {
-            Kind::Call => calls += 1,
-            Kind::Misses | Kind::Unhandled => {
-                calls += record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+/// How the log of a rank ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    calls: u64,
+    /// How the process ended, if it ended by itself.
+    ending: Option<Ending>,
+    /// The status it left with by `_exit`.
+    left: Option<i32>,
+}
+
+impl End {
+    fn of(run: &Run, rank: u32) -> Result<Self, ReadError> {
+        let mut reader = run.reader(rank)?;
+        let mut end = Self { left: reader.tail().left, ..Self::default() };
+        while let Some(record) = reader.next_record() {
+            end.calls += calls_of(&record);
+            if record.kind == Kind::End {
+                end.ending = Some(Ending::of_record(&record.body));
+                end.left = None;
             }
-            Kind::End => ended = true,
-            _ => {}
+        }
+        Ok(end)
+    }
+
+    /// The function to stop at in a debugger, if the process left by one.
+    fn function(&self) -> Option<&'static str> {
+        match (self.ending, self.left) {
+            (Some(Ending { within: Some(_), .. }), _) => None,
+            (Some(Ending { cause: Cause::Abort, .. }), _) => Some("MPI_Abort"),
+            (Some(Ending { cause: Cause::Exit, .. }), _) => Some("exit"),
+            (None, Some(_)) => Some("_exit"),
+            _ => None,
         }
     }
-    Ok((calls, ended))
 }
 
 fn listed(ranks: &[u32]) -> String {

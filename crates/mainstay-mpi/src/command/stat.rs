@@ -2,6 +2,7 @@
 
 use super::run::Run;
 use crate::definition::{Comm, decode_texts};
+use crate::ending::Ending;
 use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
 use crate::payload::Payload;
@@ -33,10 +34,16 @@ pub struct RankStat {
     pub to: BTreeMap<i64, (u64, u64)>,
     /// Calls that replay cannot serve, by name.
     pub unhandled: BTreeMap<String, u64>,
-    /// Whether the process ended by itself.
+    /// Whether the process ended by itself, and its log is whole.
     pub ended: bool,
-    /// Function and number of the call it was in, if it was cut off.
+    /// How it did then.
+    pub ending: Ending,
+    /// The status it left with by `_exit`, which leaves a log that is cut off.
+    pub left: Option<i32>,
+    /// Function and number of the call it was in, if it was cut off, or if MPI itself ended it.
     pub cut_in: Option<(String, u64)>,
+    /// Function and number of its last whole call of MPI.
+    pub last_call: Option<(String, u64)>,
     /// Why recording stopped early: the system's number of the error.
     pub stopped: Option<i32>,
     /// Times that no page was free, and nanoseconds waited; only of a process that ended by itself.
@@ -54,6 +61,8 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
     let mut stat = RankStat { rank, payload: reader.header().payload, ..RankStat::default() };
     let mut names: Vec<String> = Vec::new();
     let mut comms: BTreeMap<u64, Comm> = BTreeMap::new();
+    // A clock of the C library is a call, too, and no place that somebody looks for.
+    let mut last = None;
     while let Some(record) = reader.next_record() {
         if reader.passed_gap()
             && let Some(gap) = reader.gap()
@@ -62,17 +71,22 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
             stat.calls += stat.not_kept;
         }
         let name = names.get(usize::from(record.function)).cloned().unwrap_or_default();
+        let is_clock = !name.starts_with("MPI_");
         let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
         match record.kind {
             Kind::Call => {
                 stat.calls += 1;
                 *stat.by_call.entry(name.clone()).or_default() += 1;
                 stat.take_call(&name, &record, &comms);
+                if !is_clock {
+                    last = Some((record.function, stat.calls));
+                }
             }
             Kind::Misses => {
                 stat.calls += count;
                 stat.misses += count;
                 *stat.by_call.entry(name).or_default() += count;
+                last = Some((record.function, stat.calls));
             }
             Kind::Unhandled => {
                 stat.calls += count;
@@ -87,6 +101,7 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
             Kind::Names => names = decode_texts(&record.body).unwrap_or_default(),
             Kind::End => {
                 stat.ended = true;
+                stat.ending = Ending::of_record(&record.body);
                 let mut bytes = Bytes::new(&record.body);
                 if let (Some(_), Some(awaited), Some(stall)) =
                     (bytes.unsigned(), bytes.unsigned(), bytes.unsigned())
@@ -99,10 +114,12 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
     }
     let tail = reader.tail();
     stat.stopped = tail.stopped.map(|stopped| stopped.0);
-    stat.cut_in = tail
-        .entered
-        .filter(|entered| !stat.ended && entered.1 == stat.calls + 1)
-        .map(|(function, call)| (names.get(usize::from(function)).cloned().unwrap_or_default(), call));
+    stat.left = tail.left.filter(|_| !stat.ended);
+    let named =
+        |(function, call): (u16, u64)| (names.get(usize::from(function)).cloned().unwrap_or_default(), call);
+    let entered = tail.entered.filter(|entered| !stat.ended && entered.1 == stat.calls + 1);
+    stat.cut_in = entered.or(stat.ending.within.map(|function| (function, stat.calls + 1))).map(named);
+    stat.last_call = last.map(named);
     // Of a log that has a gap what it takes on the disk.
     let bytes = |about: std::fs::Metadata| match reader.gap() {
         Some(_) => about.blocks() * 512,

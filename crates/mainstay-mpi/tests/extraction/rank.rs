@@ -5,6 +5,7 @@ use mainstay_mpi::call::Call;
 use mainstay_mpi::compression::Compression;
 use mainstay_mpi::core::{Buffer, Core, Known, Side};
 use mainstay_mpi::definition::Comm;
+use mainstay_mpi::ending::Ending;
 use mainstay_mpi::envelopes::CANCELLED;
 use mainstay_mpi::field::{ObjectKind, Role};
 use mainstay_mpi::format::{FileHeader, Kind};
@@ -238,7 +239,7 @@ impl Rank {
     pub(crate) fn finish(self) {
         for (core, _) in self.cores {
             if let Side::Recording(mut recording) = core.side {
-                assert_eq!(recording.finish().stopped, None);
+                assert_eq!(recording.finish(Ending::default()).stopped, None);
             }
         }
     }

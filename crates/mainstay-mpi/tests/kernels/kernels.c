@@ -1,7 +1,8 @@
 // Small MPI programs that check themselves: each exercises one kind of nondeterminism or one path of message data.
 //
 //   kernels NAME[:N]…    each with its own or N rounds: ring halo workers pool server persistent derived split collectives probe
-//                        corner large loaded truncated forked window crash killed aborted differs unwritten
+//                        corner large loaded truncated forked window crash killed aborted exits leaves fatal
+//                        differs unwritten
 //
 // Every rank prints what it saw, so that a replay can be compared line by line. Exit code 1 says that MPI did something wrong.
 #include <mpi.h>
@@ -615,6 +616,35 @@ static void aborted(int rounds)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+// Rank 1 ends without MPI_Finalize.
+static void exits(int rounds)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        exit(access("other", F_OK) == 0 ? 5 : rounds);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void leaves(int rounds)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        _exit(access("other", F_OK) == 0 ? 5 : rounds);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// A message that is too long for its receive, with the error handler that a program has that sets none.
+static void fatal(int rounds)
+{
+    int values[2] = {rounds, rounds};
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        MPI_Send(values, 2, MPI_INT, 1, 0, MPI_COMM_WORLD);
+    if (rank == 1)
+        MPI_Recv(values, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 // Rank 0 dies of the message that rank 2 sends as its fifth, whenever that comes.
 static void crash(int rounds)
 {
@@ -624,7 +654,7 @@ static void crash(int rounds)
         MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &status);
         printf("rank 0 got %d from %d\n", value, status.MPI_SOURCE);
         fflush(stdout);
-        if (value == 204)
+        if (value == 204 && access("other", F_OK) != 0)
             *(volatile int *)0 = value;
     }
     for (int i = 0; i < rounds && rank != 0; i++) {
@@ -802,6 +832,7 @@ int main(int argc, char **argv)
         {"server", server, 100}, {"persistent", persistent, 20}, {"derived", derived, 10}, {"split", split, 10},
         {"collectives", collectives, 20}, {"probe", probe, 100}, {"crash", crash, 50}, {"killed", killed, 40},
         {"corner", corner, 10}, {"truncated", truncated, 3}, {"forked", forked, 3}, {"aborted", aborted, 5},
+        {"exits", exits, 3}, {"leaves", leaves, 4}, {"fatal", fatal, 1},
         {"differs", differs, 3}, {"window", window, 2}, {"large", large, 5},
         {"loaded", loaded, 3}, {"unwritten", unwritten, 5},
     };

@@ -40,7 +40,7 @@ impl Scene {
     /// Extracts a rank, and replays the bundle where no MPI is. Whether that could be arranged.
     pub(super) fn assert_bundle_replays(&self, rank: u32) -> bool {
         let bundle = self.path(&format!("bundle-{rank}"));
-        let extracted = extract(&self.path("run"), rank, &bundle).expect("a bundle");
+        let extracted = extract(&self.path("run"), rank, &bundle, false).expect("a bundle");
         assert_eq!(extracted.assembled.cut, None);
         assert!(extracted.contents.libraries > 3, "{:?}", extracted.contents);
         let there = runs("unshare", &["--net", "--mount", "true"]);
@@ -129,7 +129,7 @@ fn a_killed_rank_that_senders_logged_replays_as_far() {
         assert!(!scene.record().status.success());
         for rank in 0..RANKS {
             let bundle = scene.path("bundle");
-            let extracted = extract(&scene.path("run"), rank, &bundle).expect("a bundle");
+            let extracted = extract(&scene.path("run"), rank, &bundle, false).expect("a bundle");
             let options = replay::Options { folder: bundle.clone(), ..replay::Options::default() };
             let replayed = scene.replay_with(rank, &options);
             assert!(replayed.same(), "rank {rank}: {}", replayed.line());
@@ -179,6 +179,6 @@ fn an_order_alone_is_recorded_and_not_replayed() {
         let options = replay::Options { folder: scene.path("run"), ..replay::Options::default() };
         assert!(matches!(replay::replay(&options), Err(ReplayError::OrderOnly)));
         let bundle = scene.path("bundle");
-        assert!(extract(&scene.path("run"), 0, &bundle).is_err() && !bundle.exists());
+        assert!(extract(&scene.path("run"), 0, &bundle, false).is_err() && !bundle.exists());
     }
 }

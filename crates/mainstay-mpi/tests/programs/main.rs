@@ -3,11 +3,12 @@
 //! What is not installed is skipped by name: `bash setup.sh` installs it on Debian and Ubuntu.
 
 mod bundles;
+mod endings;
 mod wheels;
 
 use mainstay_mpi::command::check::check;
 use mainstay_mpi::command::record::{self, Recorded};
-use mainstay_mpi::command::replay::{self, ReplayError, Replayed};
+use mainstay_mpi::command::replay::{self, Outcome, ReplayError, Replayed};
 use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::rank_stat;
 use mainstay_mpi::command::timeline::{Limits, timeline};
@@ -156,6 +157,10 @@ impl Scene {
     }
 
     fn record_into(&self, run: &Path, pages: u32, page_bytes: u32) -> Recorded {
+        record::record(&self.options(run, pages, page_bytes)).expect("a recording")
+    }
+
+    fn options(&self, run: &Path, pages: u32, page_bytes: u32) -> record::Options {
         let mut command = vec![self.mpi.launcher()];
         command.extend(self.mpi.launcher_options.iter().map(|&option| option.to_owned()));
         command.extend(["-np".to_owned(), self.ranks.to_string()]);
@@ -166,9 +171,10 @@ impl Scene {
         );
         command.extend(["sh".to_owned(), "-c".to_owned(), shell, "sh".to_owned()]);
         command.extend(self.program.iter().cloned());
-        record::record(&record::Options {
+        record::Options {
             command,
             folder: run.to_owned(),
+            overwrite: false,
             compiler: self.compiler.clone(),
             cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-shims"),
             pages,
@@ -179,8 +185,7 @@ impl Scene {
             payload: self.payload,
             fill_memory: self.fill_memory,
             compress: self.compress,
-        })
-        .expect("a recording")
+        }
     }
 
     fn replay(&self, rank: u32) -> Replayed {
@@ -392,6 +397,7 @@ fn a_rank_that_aborts_all_ends_at_once_and_replays_to_its_end() {
         assert!(rank_stat(&recorded.run, 1).expect("a log").ended);
         let replayed = scene.replay(1);
         assert_eq!(replayed.left.word, "complete", "{}", replayed.line());
+        assert!(replayed.line().contains("the same end: MPI_Abort with code 3"), "{}", replayed.line());
         assert_eq!(replayed.status.code(), Some(3));
         scene.assert_same_output(1);
     }
@@ -405,9 +411,14 @@ fn a_crash_on_a_message_from_anywhere_comes_again() {
         for _ in 0..3 {
             let replayed = scene.replay(0);
             assert!(replayed.same(), "{}", replayed.line());
-            assert!(replayed.line().contains("signal 11"), "{}", replayed.line());
+            assert!(replayed.line().contains("crashed again: killed by signal 11"), "{}", replayed.line());
             scene.assert_same_output(0);
         }
+        // Mended, it goes on.
+        std::fs::write(scene.path("other"), "").expect("a file");
+        let replayed = scene.replay(0);
+        assert_eq!(replayed.outcome(), Outcome::WentOn, "{}", replayed.line());
+        assert!(replayed.line().contains("went on to MPI_"), "{}", replayed.line());
     }
 }
 
@@ -451,12 +462,16 @@ fn a_send_that_differs_is_reported_with_its_call_or_counted() {
         };
         let replayed = scene.replay_with(2, &tolerant);
         assert_eq!(replayed.left.word, "complete");
-        assert!(replayed.left.text.contains("3 sends differed"), "{}", replayed.left.text);
+        assert!(replayed.line().ends_with("3 sends differed and were let pass"), "{}", replayed.line());
         let until =
             replay::Options { folder: scene.path("run"), until: Some(4), ..replay::Options::default() };
         std::fs::remove_file(scene.path("other")).expect("the file");
         let replayed = scene.replay_with(2, &until);
         assert_eq!((replayed.left.word.as_str(), replayed.left.calls), ("until", 4));
+        let calls = replayed.calls;
+        let beyond = replay::Options { rank: 2, until: Some(calls + 1), ..until };
+        let refused = replay::replay(&beyond).expect_err("the log has no such call");
+        assert!(refused.to_string().contains(&format!("has calls 1 to {calls}")), "{refused}");
     }
 }
 
