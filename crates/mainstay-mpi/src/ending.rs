@@ -36,7 +36,7 @@ pub struct Ending {
     pub cause: Cause,
     /// The exit status, or the code of `MPI_Abort`, as it was handed over.
     pub status: i32,
-    /// The function that it was in, if it was in a call of MPI: MPI itself ended it then.
+    /// The function that it was in, if it was in a call of MPI: MPI itself, or a signal's handler, ended it then.
     pub within: Option<u16>,
 }
 

@@ -5,6 +5,7 @@
 //! that its pages outlive a killed process. A write that fails stops the recording, never the program.
 
 mod leaving;
+mod parts;
 mod space;
 
 use crate::compression::{self, Compression};
@@ -15,6 +16,7 @@ use crate::format::{
 };
 use mainstay_checksum::{crc32c_append, crc32c_append_two};
 use memmap2::MmapRaw;
+use parts::Parts;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -270,7 +272,7 @@ impl Pages {
             return Ok(());
         }
         let mut left: usize = parts.iter().map(|part| part.len()).sum();
-        let mut source = Parts { parts, at: 0 };
+        let mut source = Parts::of(parts);
         let mut continued = 0;
         loop {
             let room = self.room(head.call)?;
@@ -284,7 +286,7 @@ impl Pages {
                 thread: head.thread,
                 body_bytes: u32::try_from(body).expect("a page is below 4 GiB"),
             };
-            self.put(&header, |target| source.copy_to(target));
+            self.put(&header, &mut source);
             if left == 0 {
                 return Ok(());
             }
@@ -406,14 +408,13 @@ impl Pages {
         self.finish_record(&header, crc);
     }
 
-    fn put(&mut self, header: &RecordHeader, copy_to: impl FnOnce(&mut [u8])) {
+    fn put(&mut self, header: &RecordHeader, source: &mut Parts<'_>) {
         let (at, body, seed) = (self.offset, header.body_bytes as usize, self.seed);
         let record = &mut self.current()[at..at + header.span()];
         let encoded = header.encode();
         record[4..RECORD_HEADER_BYTES].copy_from_slice(&encoded[4..]);
         let target = &mut record[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body];
-        copy_to(target);
-        let crc = crc32c_append_two(seed, &encoded[4..], target);
+        let crc = source.copy_to(target, crc32c_append(seed, &encoded[4..]));
         self.finish_record(header, crc);
     }
 
@@ -436,7 +437,7 @@ impl Pages {
         let left = self.header.page_bytes as usize - self.offset;
         if left >= RECORD_HEADER_BYTES {
             let pad = RecordHeader { kind: Kind::Pad, flags: 0, function: 0, thread: 0, body_bytes: 0 };
-            self.put(&pad, |_| {});
+            self.put(&pad, &mut Parts::of(&[]));
         }
         self.figures.pages_filled += 1;
         if let Some(orders) = &self.orders
@@ -565,27 +566,6 @@ fn thread_cpu_ns() -> u64 {
 
 fn elapsed_ns(begun: Instant) -> u64 {
     u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-struct Parts<'a> {
-    parts: &'a [&'a [u8]],
-    at: usize,
-}
-
-impl Parts<'_> {
-    fn copy_to(&mut self, mut target: &mut [u8]) {
-        while !target.is_empty() {
-            let part = &self.parts[0][self.at..];
-            let length = part.len().min(target.len());
-            target[..length].copy_from_slice(&part[..length]);
-            target = &mut target[length..];
-            self.at += length;
-            if self.at == self.parts[0].len() {
-                self.parts = &self.parts[1..];
-                self.at = 0;
-            }
-        }
-    }
 }
 
 fn create_new(path: &Path) -> io::Result<File> {

@@ -13,7 +13,7 @@ pub enum Fault {
     Itself,
     /// It was cut off between two calls: a crash, or the launcher killed it there.
     BetweenCalls,
-    /// MPI ended it in a call.
+    /// MPI, or a signal's handler, ended it in a call.
     ByMpi,
     /// It was cut off in a call: it waited, most often for one that was dead.
     InCall,
