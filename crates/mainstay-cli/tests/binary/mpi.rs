@@ -40,7 +40,7 @@ fn the_rank_that_died_is_named_with_the_command_that_replays_it() {
     assert!(compile.status().expect("a compiler").success());
 
     let launcher = format!("mpirun.{suffix}");
-    let mut words = vec!["record", "--dir", "run 7", "--", &launcher];
+    let mut words = vec!["record", "--dir", "run-7", "--", &launcher];
     words.extend(*options);
     let failing = [&words[..], &["--no-such-option", "./kernels", "crash"]].concat();
     words.extend(["-np", "3", "./kernels", "crash"]);
@@ -48,16 +48,20 @@ fn the_rank_that_died_is_named_with_the_command_that_replays_it() {
     assert_eq!(said.code, 3, "{}", said.err);
     assert!(said.err.contains("before any rank called MPI"), "{}", said.err);
 
+    let said = mpi(&folder, &["record", "--dir", "run 8", "--", &launcher, "./kernels", "crash"]);
+    assert!(said.code == 3 && said.err.contains("has a space or a colon"), "{}", said.err);
+    assert!(!folder.path("run 8").exists());
+
     // The folder is not in the way.
     let said = mpi(&folder, &words);
     assert_ne!(said.code, 0, "{}", said.err);
     assert!(said.err.contains("mainstay: rank 0: cut off after MPI_Recv, call "), "{}", said.err);
-    assert!(said.err.contains("mainstay mpi replay --rank 0 --gdb 'run 7'"), "{}", said.err);
+    assert!(said.err.contains("mainstay mpi replay --rank 0 --gdb run-7"), "{}", said.err);
     let said = mpi(&folder, &words);
     assert_eq!(said.code, 3, "{}", said.err);
     assert!(said.err.contains("is there already"), "{}", said.err);
 
-    let replay = ["replay", "--rank", "0", "run 7"];
+    let replay = ["replay", "--rank", "0", "run-7"];
     let said = mpi(&folder, &replay);
     assert!(said.code == 0 && said.err.contains("crashed again"), "{} {}", said.code, said.err);
     std::fs::write(folder.path("other"), "").expect("a file");

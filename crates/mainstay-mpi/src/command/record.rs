@@ -65,6 +65,14 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+    /// The loader would take the path of the shim in the folder for several.
+    #[error(
+        "{} has a space or a colon in its path, at which the loader of programs would cut it: name another folder with --dir", folder.display()
+    )]
+    Unloadable {
+        /// The folder, from the root.
+        folder: PathBuf,
+    },
     /// What is to be started is not there.
     #[error("there is no program {launcher} here or on the path")]
     NoLauncher {
@@ -176,6 +184,9 @@ pub fn record(options: &Options) -> Result<Recorded, RecordError> {
     // Ranks may have another working folder.
     let folder = RunFolder { path: folder.canonicalize().unwrap_or(folder) };
     let kept = folder.path.join(SHIM);
+    if !toolchain::can_be_loaded(&kept) {
+        return Err(RecordError::Unloadable { folder: folder.path.clone() });
+    }
     std::fs::copy(&prepared.shim, &kept).map_err(|source| RecordError::Io { path: kept.clone(), source })?;
     prepared.shim = kept;
     let status = match prepared.command(options, &folder.path).status() {

@@ -2,6 +2,7 @@
 
 use super::bundle::{Bundle, BundleError};
 use super::run::{Run, Start};
+use super::toolchain;
 use crate::assembly::calls_of;
 use crate::ending::{Cause, Ending};
 use crate::format::Kind;
@@ -212,6 +213,12 @@ pub enum ReplayError {
         /// Here.
         here: &'static str,
     },
+    /// The loader would take the path of the shim for several.
+    #[error("{} has a space or a colon in its path, at which the loader of programs would cut it: move the run", shim.display())]
+    Unloadable {
+        /// The shim, from the root.
+        shim: PathBuf,
+    },
     /// The log has no call of that number.
     #[error("--until {until}: the log of rank {rank} has calls 1 to {calls}")]
     Until {
@@ -277,10 +284,14 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     }
 
     let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    let shim = absolute(run.shim());
+    if !toolchain::can_be_loaded(&shim) {
+        return Err(ReplayError::Unloadable { shim });
+    }
     let verdict = options.scratch.join("verdict");
     let mut variables: Vec<(String, String)> = start.environment.clone();
     let mut set = |name: &str, value: String| variables.push((name.to_owned(), value));
-    set("LD_PRELOAD", absolute(run.shim()).display().to_string());
+    set("LD_PRELOAD", shim.display().to_string());
     set(settings::REPLAY, absolute(run.log(options.rank)).display().to_string());
     set(settings::VERDICT, verdict.display().to_string());
     if let Some(until) = options.until {

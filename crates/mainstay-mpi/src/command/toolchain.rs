@@ -289,6 +289,12 @@ pub fn find_compiler(family: Family, launcher: &str) -> Result<String, Toolchain
         .ok_or_else(|| ToolchainError::NoCompiler { family: family.to_string(), tried: tried.join(", ") })
 }
 
+/// Whether a program can be started with this shim loaded: spaces and colons part the names in `LD_PRELOAD`.
+#[must_use]
+pub fn can_be_loaded(shim: &Path) -> bool {
+    !shim.to_string_lossy().contains([' ', ':'])
+}
+
 /// The static library with the core: named by the environment, beside this program, or where cargo leaves it.
 fn core_library() -> Result<PathBuf, ToolchainError> {
     if let Some(named) = std::env::var_os("MAINSTAY_MPI_CORE") {
