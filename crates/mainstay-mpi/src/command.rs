@@ -7,7 +7,6 @@ pub mod extract;
 pub mod folder;
 pub mod record;
 pub mod replay;
-pub mod run;
 pub mod stat;
 pub mod timeline;
 pub mod toolchain;

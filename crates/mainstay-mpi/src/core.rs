@@ -168,7 +168,7 @@ impl Core {
     }
 
     /// A number that goes in.
-    pub fn number(&mut self, call: &mut Call, name: &str, role: Role, value: i64) -> Result<(), Halt> {
+    pub fn in_number(&mut self, call: &mut Call, name: &str, role: Role, value: i64) -> Result<(), Halt> {
         if let Some(envelopes) = &mut self.envelopes {
             match role {
                 Role::Peer => envelopes.peer(value),
@@ -180,7 +180,13 @@ impl Core {
     }
 
     /// A handle that goes in.
-    pub fn handle(&mut self, call: &mut Call, name: &str, kind: ObjectKind, handle: u64) -> Result<(), Halt> {
+    pub fn in_handle(
+        &mut self,
+        call: &mut Call,
+        name: &str,
+        kind: ObjectKind,
+        handle: u64,
+    ) -> Result<(), Halt> {
         let objects = &mut self.known.objects;
         let id = match &self.side {
             Side::Recording(_) => objects.number_or_new(kind, handle),
@@ -200,7 +206,7 @@ impl Core {
     ///
     /// # Safety
     /// The buffer must be readable.
-    pub unsafe fn data(&mut self, call: &mut Call, name: &str, buffer: Buffer) -> Result<(), Halt> {
+    pub unsafe fn in_data(&mut self, call: &mut Call, name: &str, buffer: Buffer) -> Result<(), Halt> {
         let Some(map) = self.known.map(buffer.datatype) else {
             self.unknown_type = true;
             return Ok(());
@@ -213,7 +219,7 @@ impl Core {
     ///
     /// # Safety
     /// The buffer must be readable, and stay so and unchanged until [`Core::close`] unless it is `overwritten`.
-    pub unsafe fn sent(
+    pub unsafe fn in_sent(
         &mut self,
         call: &mut Call,
         name: &str,
@@ -227,11 +233,11 @@ impl Core {
             unsafe { envelopes.send(region, overwritten) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.data(call, name, buffer) }
+        unsafe { self.in_data(call, name, buffer) }
     }
 
     /// An array or text that goes in.
-    pub fn bytes(&mut self, call: &mut Call, name: &str, bytes: &[u8]) -> Result<(), Halt> {
+    pub fn in_bytes(&mut self, call: &mut Call, name: &str, bytes: &[u8]) -> Result<(), Halt> {
         self.input(call, name, &Field::Bytes(bytes.len() as u64, crc32c::crc32c(bytes)))
     }
 
@@ -275,7 +281,7 @@ impl Core {
     }
 
     /// An output parameter; `None` for one that the caller did not want.
-    pub fn output(&mut self, call: &mut Call, name: &str, memory: Option<&mut [u8]>) -> Result<(), Halt> {
+    pub fn out(&mut self, call: &mut Call, name: &str, memory: Option<&mut [u8]>) -> Result<(), Halt> {
         match &mut self.side {
             Side::Recording(_) => {
                 call.put(&Field::Output(memory.as_deref().unwrap_or_default()));
@@ -296,7 +302,7 @@ impl Core {
     }
 
     /// An object that comes out: its handle here.
-    pub fn object(
+    pub fn out_handle(
         &mut self,
         call: &mut Call,
         name: &str,
@@ -336,7 +342,7 @@ impl Core {
     /// # Safety
     /// While recording the buffer must be readable up to `limit`, and stay unchanged until [`Core::close`]; while replaying it
     /// must be writable.
-    pub unsafe fn received(
+    pub unsafe fn out_data(
         &mut self,
         call: &mut Call,
         name: &str,
@@ -354,8 +360,8 @@ impl Core {
     /// The message of a receive that blocks came out, at most `limit` bytes. Its status stands before it.
     ///
     /// # Safety
-    /// As for [`Core::received`].
-    pub unsafe fn message(
+    /// As for [`Core::out_data`].
+    pub unsafe fn out_message(
         &mut self,
         call: &mut Call,
         name: &str,
@@ -374,7 +380,7 @@ impl Core {
             call.put(&Field::Withdrawn(post.number));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.received(call, name, buffer, limit) }
+        unsafe { self.out_data(call, name, buffer, limit) }
     }
 
     /// A status that comes out, with source, tag and bytes while recording; the bytes of its message.
@@ -408,7 +414,7 @@ impl Core {
     /// The call is over.
     ///
     /// # Safety
-    /// Data that was handed to [`Core::received`] and [`Core::done`] must still be there.
+    /// Data that was handed to [`Core::out_data`] and [`Core::done`] must still be there.
     pub unsafe fn close(&mut self, call: &mut Call) {
         match &mut self.side {
             Side::Recording(_) if self.left_out => {}
@@ -507,7 +513,7 @@ unsafe fn take(side: &mut Side, call: &mut Call, name: &str, memory: Memory<'_>)
 /// Puts the data of the program's memory into the log, or the log's into the memory.
 ///
 /// # Safety
-/// As for [`Core::received`].
+/// As for [`Core::out_data`].
 unsafe fn fill(
     side: &mut Side,
     call: &mut Call,

@@ -1,30 +1,30 @@
 //! What a rank sent, received and joined, as its log says: the operations of a run without their bytes.
 
-use crate::command::run::Run;
 use crate::definition::Comm;
 use crate::envelopes::CANCELLED;
 use crate::format::Kind;
 use crate::operation::{Begins, Class, Completion, Parsed, Wildcards};
 use crate::reader::{ReadError, Tail};
+use crate::run::Run;
 use crate::walk::{Seen, Step, Walk};
 use std::collections::{BTreeMap, HashMap};
 
 /// A rank in the world, as numbers of MPI are.
-pub type World = i64;
+pub type WorldRank = i64;
 
 /// Communicators by a number that is the same for all ranks: who is in them, and the how-manieth with these members it is.
 /// MPI makes communicators together, so each member counts them alike.
 #[derive(Clone, Debug, Default)]
 pub struct Communicators {
-    numbers: HashMap<(Vec<World>, u32), u32>,
-    known: Vec<(Vec<World>, u32)>,
+    numbers: HashMap<(Vec<WorldRank>, u32), u32>,
+    known: Vec<(Vec<WorldRank>, u32)>,
 }
 
 /// Numbers of inter-communicators are counted down from here, for each pair of ranks.
 const INTER_LAST: u32 = u32::MAX;
 
 impl Communicators {
-    fn number(&mut self, members: &[World], nth: u32) -> u32 {
+    fn number(&mut self, members: &[WorldRank], nth: u32) -> u32 {
         let next = u32::try_from(self.known.len()).expect("communicators are fewer than that");
         *self.numbers.entry((members.to_vec(), nth)).or_insert_with(|| {
             self.known.push((members.to_vec(), nth));
@@ -34,7 +34,7 @@ impl Communicators {
 
     /// Who is in it, in the order of their ranks there; nobody of an inter-communicator.
     #[must_use]
-    pub fn members(&self, number: u32) -> &[World] {
+    pub fn members(&self, number: u32) -> &[WorldRank] {
         self.known.get(number as usize).map_or(&[], |known| &known.0)
     }
 
@@ -58,13 +58,13 @@ impl Communicators {
 #[derive(Clone, Debug)]
 struct Known {
     number: u32,
-    peers: Vec<World>,
+    peers: Vec<WorldRank>,
     /// Of an inter-communicator: the how-manieth it is with each peer.
-    nth_with: Option<HashMap<World, u32>>,
+    nth_with: Option<HashMap<WorldRank, u32>>,
 }
 
 impl Known {
-    fn number_with(&self, peer: World) -> u32 {
+    fn number_with(&self, peer: WorldRank) -> u32 {
         match &self.nth_with {
             Some(nth) => INTER_LAST - nth.get(&peer).copied().unwrap_or(0),
             None => self.number,
@@ -78,7 +78,7 @@ pub struct Outgoing {
     /// Number of the call.
     pub call: u64,
     /// To whom.
-    pub peer: World,
+    pub peer: WorldRank,
     /// The communicator.
     pub comm: u32,
     /// Its tag.
@@ -99,7 +99,7 @@ pub struct Incoming {
     /// Number of the call that ended it.
     pub done: u64,
     /// From whom.
-    pub peer: World,
+    pub peer: WorldRank,
     /// The communicator.
     pub comm: u32,
     /// Its tag.
@@ -114,7 +114,7 @@ pub struct Incoming {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// From whom; all of the communicator for `MPI_ANY_SOURCE`.
-    pub from: Vec<World>,
+    pub from: Vec<WorldRank>,
     /// Whether that is `MPI_ANY_SOURCE`.
     pub any_source: bool,
     /// With which tag, `None` for any.
@@ -126,7 +126,7 @@ pub struct Pattern {
 impl Pattern {
     /// Whether it takes a message.
     #[must_use]
-    pub fn takes(&self, from: World, comm: u32, tag: i64) -> bool {
+    pub fn takes(&self, from: WorldRank, comm: u32, tag: i64) -> bool {
         self.from.contains(&from) && self.comm == comm && self.tag.is_none_or(|wanted| wanted == tag)
     }
 }
@@ -152,7 +152,7 @@ pub struct Joined {
     /// Number of the function.
     pub function: u16,
     /// Its root as a rank of the world, if it has one.
-    pub root: Option<World>,
+    pub root: Option<WorldRank>,
     /// The how-manieth collective over this communicator it is, from 0.
     pub nth: u64,
 }
@@ -214,8 +214,8 @@ struct Reading<'a> {
     wildcards: Wildcards,
     known: HashMap<u64, Known>,
     /// How many communicators there were with these members, and inter-communicators with this peer.
-    made: HashMap<Vec<World>, u32>,
-    made_inter: HashMap<World, u32>,
+    made: HashMap<Vec<WorldRank>, u32>,
+    made_inter: HashMap<WorldRank, u32>,
     persistent_sends: HashMap<u64, Outgoing>,
     persistent_receives: HashMap<u64, Pattern>,
     joined_of: HashMap<u32, u64>,
@@ -376,7 +376,7 @@ impl Reading<'_> {
         }
     }
 
-    fn peer(&self, comm: Option<u64>, peer: i64) -> Option<(World, u32)> {
+    fn peer(&self, comm: Option<u64>, peer: i64) -> Option<(WorldRank, u32)> {
         let known = self.known.get(&comm?)?;
         let world = *known.peers.get(usize::try_from(peer).ok()?)?;
         Some((world, known.number_with(world)))
@@ -478,9 +478,9 @@ impl Reading<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Who sent it.
-    pub from: World,
+    pub from: WorldRank,
     /// To whom.
-    pub to: World,
+    pub to: WorldRank,
     /// As it left.
     pub sent: Outgoing,
     /// As it came.
@@ -502,16 +502,16 @@ pub struct Messages {
     /// Those with both ends.
     pub whole: Vec<Message>,
     /// Those that no receive took, with their sender.
-    pub not_received: Vec<(World, Outgoing)>,
+    pub not_received: Vec<(WorldRank, Outgoing)>,
     /// Those that nobody sent, with their receiver: only where a log is not complete.
-    pub not_sent: Vec<(World, Incoming)>,
+    pub not_sent: Vec<(WorldRank, Incoming)>,
 }
 
 /// Pairs sends with receives. MPI lets no message overtake another of the same sender, receiver, communicator and tag: so the
 /// k-th send belongs to the k-th receive, counted as they were posted.
 #[must_use]
 pub fn pair(histories: &[History]) -> Messages {
-    type Channel = (World, World, u32, i64);
+    type Channel = (WorldRank, WorldRank, u32, i64);
     let mut channels: BTreeMap<Channel, (Vec<Outgoing>, Vec<Incoming>)> = BTreeMap::new();
     for history in histories {
         let here = i64::from(history.rank);

@@ -7,6 +7,7 @@ pub mod definitions;
 pub mod ending;
 pub mod inputs;
 mod lock;
+mod numbers;
 pub mod requests;
 
 use crate::call::Call;
@@ -21,17 +22,11 @@ use crate::settings::{self, Settings};
 use crate::typemap::Typemap;
 use crate::verdict::Verdict;
 use lock::{Guard, Keeps, Locked};
+use numbers::{MODE_OFF, MODE_RECORD, MODE_REPLAY, kind_of};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU16, Ordering};
-
-/// Calls are forwarded and nothing else.
-const MODE_OFF: c_int = 0;
-/// Calls are forwarded and recorded.
-const MODE_RECORD: c_int = 1;
-/// Calls are served.
-const MODE_REPLAY: c_int = 2;
 
 /// Exit code of a program whose replay goes no further.
 pub const HALTED: c_int = 86;
@@ -193,10 +188,6 @@ fn step<T>(nothing: T, step: impl FnOnce(&mut Core, &mut Call, &str) -> Result<T
     }
 }
 
-fn kind_of(kind: c_int) -> ObjectKind {
-    u8::try_from(kind).ok().and_then(ObjectKind::from_byte).expect("the shim knows the kinds")
-}
-
 /// The name of function `number`; numbers come in order from 0.
 ///
 /// # Safety
@@ -349,7 +340,7 @@ pub extern "C" fn ms_open(function: c_int) {
 pub unsafe extern "C" fn ms_in_data(address: *const c_void, count: i64, datatype: u64) {
     let buffer = buffer(address, count, datatype);
     // SAFETY: the caller's promise.
-    step((), |core, call, name| unsafe { core.data(call, name, buffer) });
+    step((), |core, call, name| unsafe { core.in_data(call, name, buffer) });
 }
 
 /// The message of a send goes in; the call may overwrite it if `overwritten` is not 0.
@@ -360,7 +351,7 @@ pub unsafe extern "C" fn ms_in_data(address: *const c_void, count: i64, datatype
 pub unsafe extern "C" fn ms_in_sent(address: *const c_void, count: i64, datatype: u64, overwritten: c_int) {
     let buffer = buffer(address, count, datatype);
     // SAFETY: the caller's promise.
-    step((), |core, call, name| unsafe { core.sent(call, name, buffer, overwritten != 0) });
+    step((), |core, call, name| unsafe { core.in_sent(call, name, buffer, overwritten != 0) });
 }
 
 /// An array or text goes in; a null pointer is an empty one.
@@ -371,7 +362,7 @@ pub unsafe extern "C" fn ms_in_sent(address: *const c_void, count: i64, datatype
 pub unsafe extern "C" fn ms_in_bytes(address: *const c_void, length: u64) {
     // SAFETY: the caller's promise.
     let bytes = unsafe { memory(address.cast_mut(), length) }.unwrap_or_default();
-    step((), |core, call, name| core.bytes(call, name, bytes));
+    step((), |core, call, name| core.in_bytes(call, name, bytes));
 }
 
 /// The real call begins: other threads may do theirs.
@@ -416,13 +407,13 @@ pub extern "C" fn ms_result(value: i64) -> i64 {
 pub unsafe extern "C" fn ms_out(address: *mut c_void, length: u64) {
     // SAFETY: the caller's promise.
     let memory = unsafe { memory(address, length) };
-    step((), |core, call, name| core.output(call, name, memory));
+    step((), |core, call, name| core.out(call, name, memory));
 }
 
 /// An object comes out: its handle, which is another one at replay.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_out_handle(kind: c_int, handle: u64) -> u64 {
-    step(handle, |core, call, name| core.object(call, name, kind_of(kind), handle))
+    step(handle, |core, call, name| core.out_handle(call, name, kind_of(kind), handle))
 }
 
 /// Message data comes out.
@@ -433,7 +424,7 @@ pub extern "C" fn ms_out_handle(kind: c_int, handle: u64) -> u64 {
 pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
     let buffer = buffer(address, count, datatype);
     // SAFETY: the caller's promise.
-    step((), |core, call, name| unsafe { core.received(call, name, buffer, limit) });
+    step((), |core, call, name| unsafe { core.out_data(call, name, buffer, limit) });
 }
 
 /// The message of a receive that blocks comes out, behind its status.
@@ -444,7 +435,7 @@ pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype:
 pub unsafe extern "C" fn ms_out_message(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
     let buffer = buffer(address, count, datatype);
     // SAFETY: the caller's promise.
-    step((), |core, call, name| unsafe { core.message(call, name, buffer, limit) });
+    step((), |core, call, name| unsafe { core.out_message(call, name, buffer, limit) });
 }
 
 /// The call is about to wait for other ranks: all that goes in was said.

@@ -34,6 +34,7 @@ pub mod reader;
 pub mod recording;
 pub mod replaying;
 pub mod requests;
+pub mod run;
 pub mod settings;
 pub mod shim;
 pub mod typemap;

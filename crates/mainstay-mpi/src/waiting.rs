@@ -4,7 +4,7 @@
 //! model of Hilbrich et al., "MPI Runtime Error Detection with MUST", 2010). Ranks that cannot go on however the others behave
 //! are stuck; a cycle among them is named.
 
-use crate::history::{Communicators, Entered, History, Message, Outgoing, Pattern, World};
+use crate::history::{Communicators, Entered, History, Message, Outgoing, Pattern, WorldRank};
 use crate::operation::Class;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ pub struct Need {
     /// In words, with its call if it began in an earlier one.
     pub text: String,
     /// Ranks it can come from.
-    pub from: Vec<World>,
+    pub from: Vec<WorldRank>,
     /// Whether any one of them is enough.
     pub any: bool,
     /// Whether it is on its way: sent and not taken yet, or entered by all.
@@ -47,18 +47,18 @@ pub enum State {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Each rank's state.
-    pub states: BTreeMap<World, State>,
+    pub states: BTreeMap<WorldRank, State>,
     /// Ranks that cannot go on, whatever the others do.
-    pub stuck: BTreeSet<World>,
+    pub stuck: BTreeSet<WorldRank>,
     /// Ranks each of which waits for the next, and the last for the first.
-    pub cycle: Vec<World>,
+    pub cycle: Vec<WorldRank>,
 }
 
 /// Looks at the ends of the histories of all ranks. `whole` are the messages that have both ends.
 #[must_use]
 pub fn standing(histories: &[History], whole: &[Message], communicators: &Communicators) -> Standing {
     let view = View::of(histories, whole, communicators);
-    let states: BTreeMap<World, State> =
+    let states: BTreeMap<WorldRank, State> =
         histories.iter().map(|history| (i64::from(history.rank), view.state(history))).collect();
     let stuck = stuck(&states);
     let cycle = cycle(&states, &stuck);
@@ -66,7 +66,7 @@ pub fn standing(histories: &[History], whole: &[Message], communicators: &Commun
 }
 
 /// A message by its sender, receiver, communicator and tag.
-type Channel = (World, World, u32, i64);
+type Channel = (WorldRank, WorldRank, u32, i64);
 
 struct View<'a> {
     histories: &'a [History],
@@ -75,9 +75,9 @@ struct View<'a> {
     /// Sends that no receive took yet, those that a rank is in included.
     pending: BTreeMap<Channel, u64>,
     /// Calls whose sends were taken.
-    taken: BTreeSet<(World, u64)>,
+    taken: BTreeSet<(WorldRank, u64)>,
     /// Collectives that each rank entered, by communicator.
-    joined: HashMap<(World, u32), u64>,
+    joined: HashMap<(WorldRank, u32), u64>,
 }
 
 impl<'a> View<'a> {
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
                 .collect(),
             Class::Finalize => {
                 let late = self.histories.iter().filter(|other| !other.finalized && !in_finalize(other));
-                let from: Vec<World> = late.map(|other| i64::from(other.rank)).collect();
+                let from: Vec<WorldRank> = late.map(|other| i64::from(other.rank)).collect();
                 let text = format!("MPI_Finalize of {}", ranks(&from));
                 let on_its_way = from.is_empty();
                 vec![Need { text, from, any: false, on_its_way }]
@@ -162,8 +162,8 @@ impl<'a> View<'a> {
         }
     }
 
-    fn need_message(&self, here: World, pattern: &Pattern, begun: &str) -> Need {
-        let from: Vec<World> = pattern.from.iter().copied().filter(|peer| *peer != here).collect();
+    fn need_message(&self, here: WorldRank, pattern: &Pattern, begun: &str) -> Need {
+        let from: Vec<WorldRank> = pattern.from.iter().copied().filter(|peer| *peer != here).collect();
         let on_its_way = self.pending.iter().any(|((sender, receiver, comm, tag), left)| {
             *left > 0 && *receiver == here && pattern.takes(*sender, *comm, *tag)
         });
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
         Need { text: format!("a message from {whom}, {tag}, {comm}{begun}"), from, any: true, on_its_way }
     }
 
-    fn need_taker(&self, here: World, send: &Outgoing, begun: &str) -> Need {
+    fn need_taker(&self, here: WorldRank, send: &Outgoing, begun: &str) -> Need {
         let takes = |other: &History| {
             let open = other.open.values().any(|posted| posted.pattern.takes(here, send.comm, send.tag));
             let entered = other.entered.as_ref().and_then(|entered| {
@@ -203,9 +203,9 @@ impl<'a> View<'a> {
     fn need_others(&self, history: &History, joined: &crate::history::Joined, begun: &str) -> Need {
         let here = i64::from(history.rank);
         let late =
-            |member: &World| self.joined.get(&(*member, joined.comm)).copied().unwrap_or(0) <= joined.nth;
+            |member: &WorldRank| self.joined.get(&(*member, joined.comm)).copied().unwrap_or(0) <= joined.nth;
         let members = self.communicators.members(joined.comm);
-        let mut from: Vec<World> =
+        let mut from: Vec<WorldRank> =
             members.iter().copied().filter(|member| *member != here && late(member)).collect();
         let name = history.names.get(usize::from(joined.function)).map_or("a collective", |name| name);
         // What only the root gives is waited for from the root.
@@ -248,7 +248,7 @@ fn in_finalize(history: &History) -> bool {
     name.is_some_and(|name| Class::of(name) == Class::Finalize)
 }
 
-fn ranks(ranks: &[World]) -> String {
+fn ranks(ranks: &[WorldRank]) -> String {
     match ranks {
         [] => "nobody".to_owned(),
         [one] => format!("rank {one}"),
@@ -261,10 +261,10 @@ fn ranks(ranks: &[World]) -> String {
 }
 
 /// Ranks that no order of events lets go on: those left when all that can are taken away, again and again.
-fn stuck(states: &BTreeMap<World, State>) -> BTreeSet<World> {
-    let mut free: BTreeSet<World> = BTreeSet::new();
+fn stuck(states: &BTreeMap<WorldRank, State>) -> BTreeSet<WorldRank> {
+    let mut free: BTreeSet<WorldRank> = BTreeSet::new();
     loop {
-        let more: Vec<World> = states
+        let more: Vec<WorldRank> = states
             .iter()
             .filter(|(rank, state)| !free.contains(rank) && can_go_on(state, &free))
             .map(|(rank, _)| *rank)
@@ -274,13 +274,13 @@ fn stuck(states: &BTreeMap<World, State>) -> BTreeSet<World> {
         }
         free.extend(more);
     }
-    let waits = |(rank, state): (&World, &State)| {
+    let waits = |(rank, state): (&WorldRank, &State)| {
         (matches!(state, State::Waiting { .. }) && !free.contains(rank)).then_some(*rank)
     };
     states.iter().filter_map(waits).collect()
 }
 
-fn can_go_on(state: &State, free: &BTreeSet<World>) -> bool {
+fn can_go_on(state: &State, free: &BTreeSet<WorldRank>) -> bool {
     match state {
         State::Ended => false,
         State::Running => true,
@@ -299,8 +299,8 @@ fn can_go_on(state: &State, free: &BTreeSet<World>) -> bool {
 }
 
 /// A cycle among stuck ranks, from the first one on; empty if each way ends at a rank that ended.
-fn cycle(states: &BTreeMap<World, State>, stuck: &BTreeSet<World>) -> Vec<World> {
-    let next = |rank: World| {
+fn cycle(states: &BTreeMap<WorldRank, State>, stuck: &BTreeSet<WorldRank>) -> Vec<WorldRank> {
+    let next = |rank: WorldRank| {
         let Some(State::Waiting { needs, .. }) = states.get(&rank) else {
             return None;
         };
@@ -327,7 +327,7 @@ fn cycle(states: &BTreeMap<World, State>, stuck: &BTreeSet<World>) -> Vec<World>
 mod tests {
     use super::*;
 
-    fn waiting(any: bool, needs: &[(&[World], bool, bool)]) -> State {
+    fn waiting(any: bool, needs: &[(&[WorldRank], bool, bool)]) -> State {
         let needs = needs
             .iter()
             .map(|(from, any, on_its_way)| Need {
@@ -340,8 +340,8 @@ mod tests {
         State::Waiting { name: String::new(), call: 1, polls: false, needs, any }
     }
 
-    fn found(states: impl IntoIterator<Item = State>) -> (Vec<World>, Vec<World>) {
-        let states: BTreeMap<World, State> = (0..).zip(states).collect();
+    fn found(states: impl IntoIterator<Item = State>) -> (Vec<WorldRank>, Vec<WorldRank>) {
+        let states: BTreeMap<WorldRank, State> = (0..).zip(states).collect();
         let stuck = stuck(&states);
         let cycle = cycle(&states, &stuck);
         (stuck.into_iter().collect(), cycle)

@@ -2,7 +2,6 @@
 //! there is one.
 
 use mainstay_mpi::call::Call;
-use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::timeline::{Limits, timeline};
 use mainstay_mpi::compression::Compression;
 use mainstay_mpi::definition::Comm;
@@ -11,6 +10,7 @@ use mainstay_mpi::field::{Field, ObjectKind, Role};
 use mainstay_mpi::format::{FileHeader, Kind};
 use mainstay_mpi::payload::Payload;
 use mainstay_mpi::recording::Recording;
+use mainstay_mpi::run::Run;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -4,7 +4,7 @@ use crate::verdict::Verdict;
 use anyhow::Context;
 use mainstay_mpi::command::check::{Checked, Log, check};
 use mainstay_mpi::command::replay::default_folder;
-use mainstay_mpi::command::run::Run;
+use mainstay_mpi::run::Run;
 use mainstay_mpi::waiting::State;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 use crate::verdict::Verdict;
 use anyhow::Context;
 use mainstay_mpi::command::diff::{RankDiff, What, diff_rank};
-use mainstay_mpi::command::run::Run;
+use mainstay_mpi::run::Run;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -3,8 +3,8 @@
 use crate::verdict::Verdict;
 use anyhow::Context;
 use mainstay_mpi::command::replay::default_folder;
-use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::timeline::{Limits, timeline};
+use mainstay_mpi::run::Run;
 use std::path::PathBuf;
 
 /// `mainstay mpi timeline`.

@@ -6,8 +6,8 @@
 //!   program/NAME       the executable                       libraries/…  what it had loaded when it first called MPI
 //! ```
 
-use super::run::{Run, SHIM, Start};
 use crate::reader::ReadError;
+use crate::run::{Run, SHIM, Start};
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};

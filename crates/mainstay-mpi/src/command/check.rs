@@ -1,9 +1,9 @@
 //! `mainstay mpi check`: whether the logs of a run are complete, what was sent and never received, and who waits for whom.
 
-use super::run::Run;
 use crate::format::stop_reason;
-use crate::history::{self, Communicators, History, Messages, Outgoing, Posted, World};
+use crate::history::{self, Communicators, History, Messages, Outgoing, Posted, WorldRank};
 use crate::reader::ReadError;
+use crate::run::Run;
 use crate::waiting::{self, Standing, State};
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ pub struct Checked {
     /// Messages with both ends.
     pub messages: u64,
     /// Of them, those whose ends do not tell of the same bytes.
-    pub disagreeing: Vec<(World, World, Outgoing)>,
+    pub disagreeing: Vec<(WorldRank, WorldRank, Outgoing)>,
     /// Messages that no receive took, with their sender.
-    pub not_received: Vec<(World, Outgoing)>,
+    pub not_received: Vec<(WorldRank, Outgoing)>,
     /// Receives that nothing came for, with their receiver.
-    pub not_matched: Vec<(World, Posted)>,
+    pub not_matched: Vec<(WorldRank, Posted)>,
     /// Messages that came and stand in no sender's log; only where a sender's log is not complete is that no fault.
     pub not_sent: u64,
     /// Collectives that not all ranks entered, or not the same.
@@ -52,9 +52,9 @@ pub struct Divided {
     /// The how-manieth collective over it, from 1.
     pub nth: u64,
     /// Ranks that entered one, by its name and root.
-    pub entered: BTreeMap<String, Vec<World>>,
+    pub entered: BTreeMap<String, Vec<WorldRank>>,
     /// Ranks that did not.
-    pub missing: Vec<World>,
+    pub missing: Vec<WorldRank>,
 }
 
 impl Checked {
@@ -127,7 +127,7 @@ fn log_of(history: &History) -> Log {
 
 /// The first collective of each communicator that its ranks do not agree on.
 fn divided(histories: &[History], communicators: &Communicators) -> Vec<Divided> {
-    let mut by_comm: BTreeMap<u32, BTreeMap<World, Vec<String>>> = BTreeMap::new();
+    let mut by_comm: BTreeMap<u32, BTreeMap<WorldRank, Vec<String>>> = BTreeMap::new();
     for history in histories {
         let entered = history.entered.as_ref().and_then(|entered| entered.joins.as_ref());
         for joined in history.joined.iter().chain(entered) {
@@ -141,7 +141,7 @@ fn divided(histories: &[History], communicators: &Communicators) -> Vec<Divided>
     for (comm, by_rank) in by_comm {
         let members = communicators.members(comm);
         let longest = by_rank.values().map(Vec::len).max().unwrap_or(0);
-        let at = |rank: &World, nth: usize| by_rank.get(rank).and_then(|names| names.get(nth));
+        let at = |rank: &WorldRank, nth: usize| by_rank.get(rank).and_then(|names| names.get(nth));
         let differs = |nth: &usize| members.iter().any(|rank| at(rank, *nth) != at(&members[0], *nth));
         if let Some(nth) = (0..longest).find(differs) {
             let mut divided =
@@ -205,7 +205,7 @@ impl Checked {
     }
 
     fn put_messages(&self, lines: &mut Vec<String>, lines_max: usize) {
-        let message = |from: &World, to: World, send: &Outgoing| {
+        let message = |from: &WorldRank, to: WorldRank, send: &Outgoing| {
             let comm = self.comm_name(send.comm);
             let Outgoing { call, tag, bytes, .. } = send;
             format!("rank {from}, call {call}, to rank {to}: {bytes} bytes, tag {tag}, {comm}")

@@ -1,12 +1,12 @@
 //! `mainstay mpi diff`: where two runs of a program first went different ways, rank by rank: which receive took a message of
 //! another sender.
 
-use super::run::Run;
 use crate::field::{Field, Role};
 use crate::format::Kind;
 use crate::objects::FIRST_MADE;
 use crate::operation::Wildcards;
 use crate::reader::ReadError;
+use crate::run::Run;
 use crate::walk::{Seen, Step, Walk};
 
 /// What differs first.

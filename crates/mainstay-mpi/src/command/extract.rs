@@ -2,13 +2,13 @@
 
 use super::bundle::{self, BundleError, Contents};
 use super::folder::{self, FolderError};
-use super::run::Run;
 use crate::assembly::{Assembled, AssemblyError, assemble};
 use crate::format::{FileHeader, Kind};
 use crate::matching::Rule;
 use crate::pages::{CreateError, Head, Pages};
 use crate::payload::Payload;
 use crate::reader::{ReadError, Tail};
+use crate::run::Run;
 use crate::settings::rank_name;
 use std::io;
 use std::path::{Path, PathBuf};

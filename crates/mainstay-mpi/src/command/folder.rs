@@ -1,7 +1,7 @@
 //! The folder of a run or a bundle: made anew, and never in the place of something else.
 
 use super::bundle::{INPUTS, LIBRARIES, MANIFEST, PROGRAM};
-use super::run::SHIM;
+use crate::run::SHIM;
 use std::io;
 use std::path::{Path, PathBuf};
 

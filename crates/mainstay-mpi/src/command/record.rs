@@ -1,9 +1,9 @@
 //! `mainstay mpi record`: starts a launcher so that its ranks load the shim.
 
 use super::folder::{self, FolderError};
-use super::run::{Run, SHIM};
 use super::toolchain::{self, Family, ToolchainError};
 use crate::payload::Payload;
+use crate::run::{Run, SHIM};
 use crate::settings;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! `mainstay mpi replay`: starts the program of one rank again, alone, with its calls served from its log.
 
 use super::bundle::{Bundle, BundleError};
-use super::run::{Run, Start};
 use super::toolchain;
 use crate::assembly::calls_of;
 use crate::ending::{Cause, Ending};
 use crate::format::Kind;
 use crate::payload::Payload;
 use crate::reader::ReadError;
+use crate::run::{Run, Start};
 use crate::settings;
 use crate::verdict::{self, Left};
 use std::fmt::Write as _;

@@ -1,12 +1,12 @@
 //! `mainstay mpi stat`: what a run did, rank by rank, call by call, pair by pair.
 
-use super::run::Run;
 use crate::definition::{Comm, decode_texts};
 use crate::ending::Ending;
 use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
 use crate::payload::Payload;
 use crate::reader::{ReadError, Record};
+use crate::run::Run;
 use crate::varint::Bytes;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

@@ -1,11 +1,11 @@
 //! `mainstay mpi timeline`: a run as a page for a browser: ranks as rows, calls as bars, messages as arrows. The page needs
 //! nothing else.
 
-use super::run::Run;
 use crate::format::Kind;
 use crate::history::{self, Communicators, Message};
 use crate::operation::{Begins, Class};
 use crate::reader::ReadError;
+use crate::run::Run;
 use crate::walk::{Step, Walk};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -15,7 +15,7 @@ impl Core {
     }
 
     /// A request goes in whose number the log must have.
-    pub fn request_in(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
+    pub fn in_request(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
         let made = self.age(handle);
         match &mut self.side {
             Side::Recording(_) => {
@@ -55,7 +55,7 @@ impl Core {
     /// A request that this call makes: its handle here, `None` for the null request.
     ///
     /// # Safety
-    /// As for [`Core::received`], for the regions of one that is [`RequestKind::Over`].
+    /// As for [`Core::out_data`], for the regions of one that is [`RequestKind::Over`].
     pub unsafe fn request(
         &mut self,
         call: &mut Call,
@@ -131,7 +131,7 @@ impl Core {
     /// # Safety
     /// The buffer of the request must be readable.
     pub unsafe fn start(&mut self, call: &mut Call, name: &str, handle: u64) -> Result<(), Halt> {
-        self.request_in(call, name, handle)?;
+        self.in_request(call, name, handle)?;
         let Some(request) = self.requests.start(handle) else {
             return Ok(());
         };
@@ -171,7 +171,7 @@ impl Core {
     /// filled). `null` says whether its handle is null now; so does what is returned.
     ///
     /// # Safety
-    /// As for [`Core::received`], for the regions of the request.
+    /// As for [`Core::out_data`], for the regions of the request.
     pub unsafe fn done(
         &mut self,
         call: &mut Call,

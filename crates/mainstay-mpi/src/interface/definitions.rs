@@ -1,6 +1,7 @@
 //! What objects are: types piece by piece, who is in a communicator, Fortran's numbers.
 
-use super::{State, kind_of, state};
+use super::numbers::kind_of;
+use super::{State, state};
 use crate::core::{Core, Side};
 use crate::definition::Comm;
 use crate::objects::HandleStyle;

@@ -1,9 +1,10 @@
 //! Numbers and handles that go into a call: one by one, or several in one step.
 
-use super::{kind_of, step};
+use super::numbers::{HANDLES, kind_of, role_of};
+use super::step;
 use crate::call::Call;
 use crate::core::Core;
-use crate::field::{HANDLE_FIELD, Role};
+use crate::field::HANDLE_FIELD;
 use crate::objects::Objects;
 use crate::replaying::Halt;
 use crate::varint::{one_byte, zigzag};
@@ -13,13 +14,10 @@ use std::ffi::c_int;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Input {
-    /// 1 number, 2 peer, 3 tag, 4 count; a handle of a kind has [`HANDLES`] and the kind.
+    /// A role; a handle of a kind has `HANDLES` and the kind.
     what: c_int,
     value: i64,
 }
-
-/// Above it are handles.
-const HANDLES: c_int = 16;
 
 impl Input {
     /// The field as one word and its length in bytes, if it is a short one: a small number, or a handle seen lately.
@@ -38,20 +36,14 @@ impl Input {
     }
 
     fn put(self, core: &mut Core, call: &mut Call, name: &str) -> Result<(), Halt> {
-        let role = match self.what {
-            2 => Role::Peer,
-            3 => Role::Tag,
-            4 => Role::Count,
-            kind if kind > HANDLES => {
-                return core.handle(call, name, kind_of(kind - HANDLES), self.value.cast_unsigned());
-            }
-            _ => Role::Number,
-        };
-        core.number(call, name, role, self.value)
+        if self.what > HANDLES {
+            return core.in_handle(call, name, kind_of(self.what - HANDLES), self.value.cast_unsigned());
+        }
+        core.in_number(call, name, role_of(self.what), self.value)
     }
 }
 
-/// A number goes in: 1 number, 2 peer, 3 tag, 4 count.
+/// A number goes in, of this role.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_in(role: c_int, value: i64) {
     step((), |core, call, name| Input { what: role, value }.put(core, call, name));
@@ -60,7 +52,7 @@ pub extern "C" fn ms_in(role: c_int, value: i64) {
 /// A handle goes in.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_in_handle(kind: c_int, handle: u64) {
-    step((), |core, call, name| core.handle(call, name, kind_of(kind), handle));
+    step((), |core, call, name| core.in_handle(call, name, kind_of(kind), handle));
 }
 
 /// Numbers and handles go in, in order.

@@ -1,7 +1,7 @@
 //! Requests: what makes, starts, awaits, frees and ends them.
 
+use super::numbers::request_kind_of;
 use super::{buffer, step};
-use crate::requests::RequestKind;
 use std::ffi::{c_int, c_void};
 
 /// Memory that the request which this call makes will fill.
@@ -24,7 +24,7 @@ pub extern "C" fn ms_source(address: *const c_void, count: i64, datatype: u64) {
     });
 }
 
-/// The call makes a request; returns its handle, or sets `*null`. `what`: 1 persistent, 2 fills its regions to their ends, 3 has done so.
+/// The call makes a request; returns its handle, or sets `*null`. `what` is a [`RequestKind`](crate::requests::RequestKind).
 ///
 /// # Safety
 /// `null` is readable and writable. As for [`crate::core::Core::request`], until [`ms_close`](super::ms_close).
@@ -33,12 +33,7 @@ pub unsafe extern "C" fn ms_request(handle: u64, null: *mut c_int, what: c_int) 
     // SAFETY: the caller's promise.
     let null = unsafe { &mut *null };
     let given = (*null == 0).then_some(handle);
-    let what = match what {
-        1 => RequestKind::Persistent,
-        2 => RequestKind::Whole,
-        3 => RequestKind::Over,
-        _ => RequestKind::Once,
-    };
+    let what = request_kind_of(what);
     // SAFETY: the caller's promise.
     let made = step(given, |core, call, name| unsafe { core.request(call, name, given, what) });
     *null = c_int::from(made.is_none());
@@ -57,7 +52,7 @@ pub extern "C" fn ms_await(handle: u64) {
 /// A request goes in.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_in_request(handle: u64) {
-    step((), |core, call, name| core.request_in(call, name, handle));
+    step((), |core, call, name| core.in_request(call, name, handle));
 }
 
 /// A persistent request is started.

@@ -8,10 +8,10 @@ mod rank;
 mod simulation;
 
 use mainstay_mpi::assembly::assemble;
-use mainstay_mpi::command::run::Run;
 use mainstay_mpi::format::Kind;
 use mainstay_mpi::matching::Rule;
 use mainstay_mpi::reader::{Reader, Record};
+use mainstay_mpi::run::Run;
 use simulation::{Reached, Simulation};
 
 /// What one program showed.

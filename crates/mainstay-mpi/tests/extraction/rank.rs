@@ -142,7 +142,7 @@ impl Rank {
 
     pub(crate) fn sends(&mut self, buffer: Buffer, overwritten: bool) {
         // SAFETY: buffers of the simulation live as long as it does, and a send's stays unchanged until it is done.
-        self.each(|core, call, name| unsafe { core.sent(call, name, buffer, overwritten) });
+        self.each(|core, call, name| unsafe { core.in_sent(call, name, buffer, overwritten) });
     }
 
     pub(crate) fn source_of_start(&mut self, buffer: Buffer) {
@@ -155,8 +155,8 @@ impl Rank {
     /// Count, type, and by turns peers and tags, then the communicator.
     pub(crate) fn arguments(&mut self, buffer: Buffer, numbers: &[(Role, i64)], comm: Option<u64>) {
         self.each(|core, call, name| {
-            core.number(call, name, Role::Count, i64::try_from(buffer.count).expect("short"))?;
-            core.handle(call, name, ObjectKind::Datatype, buffer.datatype)
+            core.in_number(call, name, Role::Count, i64::try_from(buffer.count).expect("short"))?;
+            core.in_handle(call, name, ObjectKind::Datatype, buffer.datatype)
         });
         self.numbers(numbers);
         if let Some(comm) = comm {
@@ -166,16 +166,16 @@ impl Rank {
 
     pub(crate) fn numbers(&mut self, numbers: &[(Role, i64)]) {
         for (role, value) in numbers {
-            self.each(|core, call, name| core.number(call, name, *role, *value));
+            self.each(|core, call, name| core.in_number(call, name, *role, *value));
         }
     }
 
     pub(crate) fn object_in(&mut self, kind: ObjectKind, handle: u64) {
-        self.each(|core, call, name| core.handle(call, name, kind, handle));
+        self.each(|core, call, name| core.in_handle(call, name, kind, handle));
     }
 
     pub(crate) fn object_out(&mut self, kind: ObjectKind, handle: u64) {
-        self.each(|core, call, name| core.object(call, name, kind, handle).map(drop));
+        self.each(|core, call, name| core.out_handle(call, name, kind, handle).map(drop));
     }
 
     pub(crate) fn start(&mut self, handle: u64) {
@@ -190,7 +190,7 @@ impl Rank {
     pub(crate) fn flag(&mut self, flag: bool) {
         self.each(|core, call, name| {
             call.miss |= !flag;
-            core.output(call, name, Some(&mut [u8::from(flag)]))
+            core.out(call, name, Some(&mut [u8::from(flag)]))
         });
     }
 
@@ -215,7 +215,7 @@ impl Rank {
     pub(crate) fn receives(&mut self, buffer: Buffer, status: &Status) {
         let bytes = status.bytes;
         // SAFETY: buffers of the simulation live as long as it does.
-        self.each(|core, call, name| unsafe { core.message(call, name, buffer, bytes) });
+        self.each(|core, call, name| unsafe { core.out_message(call, name, buffer, bytes) });
     }
 
     pub(crate) fn done(&mut self, index: usize, handle: u64, null: bool, status: &Status) {

@@ -3,9 +3,9 @@
 use super::{RANKS, Scene, installed, runs};
 use mainstay_mpi::command::extract::extract;
 use mainstay_mpi::command::replay::{self, ReplayError, Replayed};
-use mainstay_mpi::command::run::Run;
 use mainstay_mpi::command::stat::rank_stat;
 use mainstay_mpi::payload::Payload;
+use mainstay_mpi::run::Run;
 use std::path::PathBuf;
 use std::process::Command;
 
