@@ -12,7 +12,7 @@ use mainstay_mpi::typemap::Typemap;
 use mainstay_mpi::varint::Bytes;
 
 const HEADER: FileHeader =
-    FileHeader { run: [0; 16], page_bytes: 4096, pages: 2, payload: Payload::Receiver, compression: Compression::None };
+    FileHeader { run: [0; 16], page_bytes: 4096, pages: 2, payload: Payload::Receiver, compression: Compression::None, kept_pages: 0 };
 
 fuzz_target!(|input: &[u8]| {
     // Bodies behind good checksums, so that decoding is reached; then the same bytes as they are.

@@ -4,6 +4,7 @@ mod check;
 mod diff;
 mod extract;
 mod record;
+mod sizes;
 mod timeline;
 
 use self::extract::Extract;
@@ -11,14 +12,16 @@ use self::record::Record;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay_mpi::command::bundle::Bundle;
+use mainstay_mpi::command::extract::ExtractError;
 use mainstay_mpi::command::replay::{self, Outcome, default_folder, replay};
 use mainstay_mpi::command::stat::{RankStat, rank_stat};
-use mainstay_mpi::command::unfinished::end_text;
+use mainstay_mpi::command::unfinished::{Fault, end_text, replay_command, suspects};
 use mainstay_mpi::ending::Cause;
+use mainstay_mpi::format::HeaderError;
 use mainstay_mpi::run::Run;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `mainstay mpi`.
 #[derive(Debug, clap::Subcommand)]
@@ -34,7 +37,7 @@ Examples:
     #[command(
         after_help = "Standard output is the rank's own. Exit codes: 0 it did what was recorded, as far as the log goes: \
 to the same end, or crashed again; 1 it did not, or a call cannot be replayed; 3 nothing could be replayed; 4 the recorded rank was killed or \
-crashed behind its last call, and this one went on.
+crashed behind its last call, and this one went on; 5 the log is damaged, and was replayed as far as it is good.
 
 Examples:
   mainstay mpi replay --rank 2
@@ -50,14 +53,20 @@ Examples:
   mainstay mpi extract run-7 --rank 2 --output /media/stick/rank-2")]
     Extract(Extract),
     /// Say what a recorded run did: calls, messages, bytes, how each rank ended.
+    #[command(
+        after_help = "Exit codes: 0 all could be read; 3 nothing could be; 5 a file of the run is damaged or missing."
+    )]
     Stat(Stat),
     /// Say whether the logs of a run are complete, what was sent and never received, and who waits for whom in a job that hangs.
     #[command(
-        after_help = "Exit codes: 0 all complete and received; 1 something was found; 3 nothing could be read."
+        after_help = "Exit codes: 0 all complete and received; 1 something was found; 3 nothing could be read; 5 a log is damaged."
     )]
     Check(check::Check),
     /// Say where two runs of a program first went different ways, rank by rank: a race.
-    #[command(after_help = "Exit codes: 0 the same order; 1 another one; 3 nothing could be read.")]
+    #[command(
+        after_help = "Exit codes: 0 the same order; 1 another one; 2 the runs cannot be compared; 3 nothing could be read; \
+5 a log is damaged."
+    )]
     Diff(diff::Diff),
     /// Write a page for a browser that shows a run: ranks as rows, calls as bars, messages as arrows. It needs no network.
     Timeline(timeline::Timeline),
@@ -111,7 +120,7 @@ pub(crate) struct Stat {
 /// # Errors
 /// When nothing could be recorded, replayed or read.
 pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
-    match command {
+    let ended = match command {
         Mpi::Record(options) => record::run(options),
         Mpi::Replay(options) => run_replay(options),
         Mpi::Extract(options) => extract::run(options),
@@ -119,14 +128,32 @@ pub(crate) fn run(command: Mpi) -> anyhow::Result<Verdict> {
         Mpi::Check(options) => check::run(&options),
         Mpi::Diff(options) => diff::run(&options),
         Mpi::Timeline(options) => timeline::run(&options),
+    };
+    match ended {
+        Err(error) if is_damage(&error) => {
+            eprintln!("mainstay: {error:#}");
+            Ok(DAMAGED)
+        }
+        ended => ended,
     }
 }
 
+/// Whether a command could not be carried out because a log is damaged.
+fn is_damage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let header = cause.downcast_ref::<HeaderError>().is_some_and(|error| error.is_damage());
+        header || matches!(cause.downcast_ref(), Some(ExtractError::Damaged(_)))
+    })
+}
+
+/// A file of the run is damaged or missing; the command has said which, and how far the rest is good.
+const DAMAGED: Verdict = Verdict::Named(5);
+
 fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
     let scratch = tempfile::tempdir().context("no folder for what the replay says")?;
-    let rank = match (options.rank, &Run::open(&options.run).map(|run| run.ranks)) {
+    let rank = match (options.rank, &Run::open(&options.run)?.ranks[..]) {
         (Some(rank), _) => rank,
-        (None, Ok(ranks)) if ranks.len() == 1 => ranks[0],
+        (None, [rank]) => *rank,
         (None, _) => {
             let explanation = format!("{} is no bundle of one rank: say --rank", options.run.display());
             return Err(UsageError { explanation }.into());
@@ -150,11 +177,15 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
         output: None,
         scratch: scratch.path().to_owned(),
     })?;
-    if options.gdb {
-        return Ok(Verdict::Clean);
+    if !options.gdb {
+        eprintln!("mainstay: rank {rank}: {}", replayed.line());
     }
-    eprintln!("mainstay: rank {rank}: {}", replayed.line());
+    if let Some(damage) = &replayed.damage {
+        eprintln!("mainstay: {damage}; a replay knows nothing beyond it");
+    }
     Ok(match replayed.outcome() {
+        Outcome::Damaged => DAMAGED,
+        _ if options.gdb => Verdict::Clean,
         Outcome::Complete | Outcome::CrashedAgain | Outcome::LogEnds | Outcome::Until => Verdict::Clean,
         Outcome::Diverged | Outcome::Unsupported => Verdict::Wrong,
         Outcome::WentOn => Verdict::Named(WENT_ON),
@@ -165,28 +196,32 @@ fn run_replay(options: Replay) -> anyhow::Result<Verdict> {
 const WENT_ON: u8 = 4;
 
 fn run_stat(options: &Stat) -> anyhow::Result<Verdict> {
-    let run = Run::open(&options.run).with_context(|| format!("{}", options.run.display()))?;
-    anyhow::ensure!(!run.ranks.is_empty(), "{} has no log of any rank", options.run.display());
+    let run = Run::open(&options.run)?;
     let stats = run.ranks.iter().map(|rank| rank_stat(&run, *rank)).collect::<Result<Vec<_>, _>>()?;
     let start = run.start(run.ranks[0])?;
+    let missing = run.missing(start.size);
+    let damaged = stats.iter().any(|stat| stat.damage.is_some()) || !missing.is_empty();
+    let verdict = if damaged { DAMAGED } else { Verdict::Clean };
     if options.json {
         let ranks: Vec<_> = stats.iter().map(as_json).collect();
         println!(
             "{}",
             json!({ "program": start.program, "arguments": start.arguments, "library": start.library,
-                    "size": start.size, "ranks": ranks })
+                    "size": start.size, "ranks": ranks, "missing": missing,
+                    "look_first_at": suspects(&stats).map(|(_, ranks)| ranks) })
         );
-        return Ok(Verdict::Clean);
+        return Ok(verdict);
     }
     println!("{}", start.arguments.join(" "));
     println!("{}", start.library.lines().next().unwrap_or_default());
     println!("bytes of messages: {}\n", stats[0].payload);
+    print_suspects(&stats, &options.run);
     println!(
-        "  rank       calls  missed polls    messages sent      bytes sent  bytes received   log bytes  stall ms  end"
+        "  rank       calls polls in vain    messages sent    sent (bytes) received (bytes) log (bytes) waited (ms)  end"
     );
     for stat in &stats {
         println!(
-            "{:6} {:11} {:13} {:16} {:15} {:15} {:11} {:9.1}  {}",
+            "{:6} {:11} {:13} {:16} {:15} {:16} {:11} {:11.1}  {}",
             stat.rank,
             stat.calls,
             stat.misses,
@@ -211,8 +246,30 @@ fn run_stat(options: &Stat) -> anyhow::Result<Verdict> {
     if start.size <= MATRIX_RANKS_MAX {
         print_matrix(&stats, start.size);
     }
-    Ok(Verdict::Clean)
+    for one in missing {
+        println!("{one}");
+    }
+    Ok(verdict)
 }
+
+/// The ranks that did not end as they should, those before the table that tell most about why.
+fn print_suspects(stats: &[RankStat], folder: &Path) {
+    let Some((fault, ranks)) = suspects(stats) else {
+        return;
+    };
+    for stat in stats.iter().filter(|stat| ranks.contains(&stat.rank)).take(SUSPECTS_MAX) {
+        println!("rank {}: {}", stat.rank, end_text(stat));
+        let command = replay_command(folder, stat).filter(|_| fault != Fault::InCall);
+        command.iter().for_each(|command| println!("  {command}"));
+    }
+    if ranks.len() > SUSPECTS_MAX {
+        println!("and {} more ranks so", ranks.len() - SUSPECTS_MAX);
+    }
+    println!();
+}
+
+/// Most ranks that are named before the table; the table has all.
+const SUSPECTS_MAX: usize = 4;
 
 /// Most ranks whose pairs are printed; JSON has those of all.
 const MATRIX_RANKS_MAX: u32 = 16;
@@ -252,6 +309,7 @@ fn as_json(stat: &RankStat) -> serde_json::Value {
         "rank": stat.rank, "payload": stat.payload.to_string(), "calls": stat.calls, "calls_not_kept": stat.not_kept, "missed_polls": stat.misses, "messages_sent": stat.sent.0,
         "bytes_sent": stat.sent.1, "bytes_received": stat.received_bytes, "log_bytes": stat.log_bytes,
         "pages_awaited": stat.stalls.0, "stall_ns": stat.stalls.1, "end": end_text(stat), "ended": stat.ended, "exit_status": exit_status(stat),
+        "damage": stat.damage.as_ref().map(ToString::to_string),
         "by_call": stat.by_call, "to": to, "not_replayable": stat.unhandled,
     })
 }

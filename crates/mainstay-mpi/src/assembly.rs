@@ -6,6 +6,7 @@ use self::survey::Survey;
 use crate::field::Field;
 use crate::format::Kind;
 use crate::matching::{self, Received, Rule, Unpaired};
+use crate::reader::damage::Damage;
 use crate::reader::{ReadError, Reader, Record};
 use crate::varint::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,6 +26,9 @@ pub enum AssemblyError<E> {
     /// A log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The log of the rank is damaged.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
     /// A receive and the sends do not fit.
     #[error("{unpaired}{hint}")]
     Unpaired {
@@ -49,6 +53,8 @@ pub struct Assembled {
     pub bytes: u64,
     /// Why the log ends early, if the bytes of a message are nowhere.
     pub cut: Option<String>,
+    /// What is wrong with the log of the sender whose message is nowhere.
+    pub cut_by: Option<Damage>,
 }
 
 /// Hands the log of `rank` over, record by record, as the policy *receiver* would have written it.
@@ -68,11 +74,15 @@ pub fn assemble<E>(
         Some(reader) => Survey::received(reader),
         None => return Ok(Assembled::default()),
     };
+    if let Some(damage) = own.damage {
+        return Err(damage.into());
+    }
     let mut sources: Vec<i64> = own.received.iter().map(|receive| receive.class.source).collect();
     sources.sort_unstable();
     sources.dedup();
     let mut sends = matching::Sends::new();
     let mut hints: HashMap<i64, String> = HashMap::new();
+    let mut damages: HashMap<i64, Damage> = HashMap::new();
     for &source in &sources {
         let Some(reader) = logs.open(source)? else {
             hints.insert(source, format!("there is no log of rank {source}"));
@@ -80,6 +90,7 @@ pub fn assemble<E>(
         };
         let survey = Survey::sent(reader, source, rank, rule);
         hints.insert(source, survey.hint(source));
+        damages.extend(survey.damage.map(|damage| (source, damage)));
         for (class, sent) in survey.sent {
             sends.entry(class).or_default().extend(sent);
         }
@@ -123,6 +134,7 @@ pub fn assemble<E>(
             });
             let Some(body) = body else {
                 let call = assembled.calls + 1;
+                assembled.cut_by = missing.and_then(|(source, _)| damages.remove(&source));
                 assembled.cut = Some(match missing {
                     Some((source, tag)) => format!(
                         "call {call} received a message of rank {source} with tag {tag} that no log has: {}",
@@ -139,22 +151,10 @@ pub fn assemble<E>(
             };
             record.body = body;
         }
-        assembled.calls += calls_of(&record);
+        assembled.calls += record.calls();
         sink(record).map_err(AssemblyError::Sink)?;
     }
     Ok(assembled)
-}
-
-/// How many calls a record counts for.
-#[must_use]
-pub fn calls_of(record: &Record) -> u64 {
-    match record.kind {
-        Kind::Call => 1,
-        Kind::Misses | Kind::Unhandled => {
-            record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count))
-        }
-        _ => 0,
-    }
 }
 
 /// The fields of a call as the policy *receiver* has them. `None` where `data` has nothing for a post.

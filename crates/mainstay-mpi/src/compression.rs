@@ -31,7 +31,7 @@ impl Compression {
 }
 
 /// First four bytes of a compressed page.
-const FRAME_MAGIC: [u8; 4] = *b"MSMZ";
+pub const FRAME_MAGIC: [u8; 4] = *b"MSMZ";
 /// Length of what stands before the compressed bytes of a page.
 pub const FRAME_HEADER_BYTES: usize = 24;
 /// Bodies up to this length are put into columns, in bytes; longer ones are payload.
@@ -220,6 +220,7 @@ mod tests {
         pages: 2,
         payload: Payload::Receiver,
         compression: Compression::Zstandard,
+        kept_pages: 0,
     };
 
     /// A page of records with bodies of these lengths, as far as they fit.

@@ -9,8 +9,9 @@ pub const LOG_MAGIC: [u8; 8] = *b"MSMPILOG";
 pub const RING_MAGIC: [u8; 8] = *b"MSMPIRNG";
 /// First four bytes of a page.
 pub const PAGE_MAGIC: [u8; 4] = *b"MSMP";
-/// Of the format. Version 1 had no times and no numbers of requests.
-pub const VERSION: u32 = 2;
+/// Of the format. Version 1 had no times and no numbers of requests; version 2 did not say what a log with a bound keeps, and its
+/// header's checksum did not cover magic and version.
+pub const VERSION: u32 = 3;
 /// Length of the header of a log and of the control block of a ring, in bytes.
 pub const FILE_HEADER_BYTES: usize = 4096;
 /// Length of a page's header, in bytes.
@@ -143,6 +144,14 @@ pub enum HeaderError {
     },
 }
 
+impl HeaderError {
+    /// Whether the bytes are damaged, and not of another version or something that no version would write.
+    #[must_use]
+    pub fn is_damage(self) -> bool {
+        matches!(self, Self::Magic | Self::Checksum)
+    }
+}
+
 /// What both files of a rank begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHeader {
@@ -156,9 +165,18 @@ pub struct FileHeader {
     pub payload: Payload,
     /// How pages stand in the log.
     pub compression: Compression,
+    /// Pages that the log keeps behind its first, the latest ones; 0: all.
+    pub kept_pages: u32,
 }
 
 impl FileHeader {
+    /// How many pages are kept behind the first where a log may have so many bytes: one at least.
+    #[must_use]
+    pub fn kept_pages(bytes: u64, page_bytes: u32) -> u32 {
+        let kept = (bytes / u64::from(page_bytes)).saturating_sub(1).max(1);
+        u32::try_from(kept).unwrap_or(u32::MAX)
+    }
+
     /// The header as the first [`FILE_HEADER_BYTES`] of a file.
     #[must_use]
     pub fn encode(&self, magic: [u8; 8]) -> Vec<u8> {
@@ -170,7 +188,8 @@ impl FileHeader {
         bytes[36..40].copy_from_slice(&self.pages.to_le_bytes());
         bytes[40..44].copy_from_slice(&(self.payload as u32).to_le_bytes());
         bytes[44..48].copy_from_slice(&(self.compression as u32).to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[16..64]);
+        bytes[48..52].copy_from_slice(&self.kept_pages.to_le_bytes());
+        let crc = header_crc(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -183,24 +202,33 @@ impl FileHeader {
         if bytes.len() < 64 || bytes[..8] != magic {
             return Err(HeaderError::Magic);
         }
-        let version = u32_at(bytes, 8);
+        let (version, crc) = (u32_at(bytes, 8), u32_at(bytes, 12));
+        // Before version 3 the checksum left out what stands before it.
+        let whole = crc == header_crc(bytes) || version < 3 && crc == crc32c::crc32c(&bytes[16..64]);
+        if !whole {
+            return Err(HeaderError::Checksum);
+        }
         if version != VERSION {
             return Err(HeaderError::Version { found: version });
-        }
-        if u32_at(bytes, 12) != crc32c::crc32c(&bytes[16..64]) {
-            return Err(HeaderError::Checksum);
         }
         let run = bytes[16..32].try_into().expect("sixteen bytes");
         let found = u32_at(bytes, 40);
         let payload = Payload::from_number(found).ok_or(HeaderError::Payload { found })?;
         let found = u32_at(bytes, 44);
         let compression = Compression::from_number(found).ok_or(HeaderError::Compression { found })?;
-        let header =
-            Self { run, page_bytes: u32_at(bytes, 32), pages: u32_at(bytes, 36), payload, compression };
+        let header = Self {
+            run,
+            page_bytes: u32_at(bytes, 32),
+            pages: u32_at(bytes, 36),
+            payload,
+            compression,
+            kept_pages: u32_at(bytes, 48),
+        };
         let page_bytes = header.page_bytes as usize;
         let fits = page_bytes.is_power_of_two()
             && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page_bytes)
-            && (1..=PAGES_MAX).contains(&(header.pages as usize));
+            && (1..=PAGES_MAX).contains(&(header.pages as usize))
+            && (header.kept_pages == 0 || compression == Compression::None);
         if fits {
             Ok(header)
         } else {
@@ -232,6 +260,11 @@ impl FileHeader {
         let slot = usize::try_from(page % u64::from(self.pages)).expect("a slot is small");
         FILE_HEADER_BYTES + slot * self.page_bytes as usize
     }
+}
+
+/// The checksum of a file's header: of all but itself.
+fn header_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..64])
 }
 
 /// Writes the header of page number `page`, whose first call has the number `call`.
@@ -295,13 +328,9 @@ impl RecordHeader {
     pub fn read(bytes: &[u8], seed: u32) -> Option<(Self, &[u8])> {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let kind = Kind::from_byte(header[8])?;
-        let found = Self {
-            kind,
-            flags: header[9],
-            function: u16::from_le_bytes([header[10], header[11]]),
-            thread: u16::from_le_bytes([header[12], header[13]]),
-            body_bytes: u32_at(header, 4),
-        };
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+        let (function, thread, body_bytes) = (half(10), half(12), u32_at(header, 4));
+        let found = Self { kind, flags: header[9], function, thread, body_bytes };
         let body_bytes = if kind == Kind::Pad { 0 } else { found.body_bytes as usize };
         let whole = bytes.get(..RECORD_HEADER_BYTES.checked_add(body_bytes)?)?;
         (u32_at(header, 0) == crc32c::crc32c_append(seed, &whole[4..]))
@@ -376,6 +405,7 @@ mod tests {
         pages: 2,
         payload: Payload::Sender,
         compression: Compression::Zstandard,
+        kept_pages: 0,
     };
 
     #[test]
@@ -386,8 +416,26 @@ mod tests {
         for at in 0..64 {
             let mut flipped = bytes.clone();
             flipped[at] ^= 0x10;
-            assert!(FileHeader::decode(&flipped, LOG_MAGIC).is_err(), "byte {at}");
+            let error = FileHeader::decode(&flipped, LOG_MAGIC).expect_err("a flipped byte");
+            assert!(matches!(error, HeaderError::Magic | HeaderError::Checksum), "byte {at}: {error}");
         }
+    }
+
+    #[test]
+    fn a_log_of_another_version_is_told_from_a_damaged_one() {
+        let mut newer = HEADER.encode(LOG_MAGIC);
+        newer[8] = 4;
+        let crc = header_crc(&newer);
+        newer[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(FileHeader::decode(&newer, LOG_MAGIC), Err(HeaderError::Version { found: 4 }));
+        let mut older = HEADER.encode(LOG_MAGIC);
+        older[8] = 2;
+        let crc = crc32c::crc32c(&older[16..64]);
+        older[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(FileHeader::decode(&older, LOG_MAGIC), Err(HeaderError::Version { found: 2 }));
+        let bounded = FileHeader { compression: Compression::None, kept_pages: 3, ..HEADER };
+        assert_eq!(FileHeader::decode(&bounded.encode(LOG_MAGIC), LOG_MAGIC), Ok(bounded));
+        assert_eq!((FileHeader::kept_pages(8 << 20, 4 << 20), FileHeader::kept_pages(1, 4096)), (1, 1));
     }
 
     #[test]

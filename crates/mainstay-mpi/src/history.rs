@@ -4,6 +4,7 @@ use crate::definition::Comm;
 use crate::envelopes::CANCELLED;
 use crate::format::Kind;
 use crate::operation::{Begins, Class, Completion, Parsed, Wildcards};
+use crate::reader::damage::Damage;
 use crate::reader::{ReadError, Tail};
 use crate::run::Run;
 use crate::walk::{Seen, Step, Walk};
@@ -191,6 +192,8 @@ pub struct History {
     pub finalized: bool,
     /// How the log ends.
     pub tail: Tail,
+    /// What is wrong with it.
+    pub damage: Option<Damage>,
     /// Calls that were forwarded and not recorded, by name.
     pub unhandled: BTreeMap<String, u64>,
     /// Messages that left, in order.
@@ -288,6 +291,7 @@ fn read_walk(mut walk: Walk, rank: u32, communicators: &mut Communicators, with_
     history.ended = walk.ended;
     history.size = walk.size;
     history.tail = walk.tail();
+    history.damage = walk.damage().cloned();
     history.names = walk.names;
     history
 }

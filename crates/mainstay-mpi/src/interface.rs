@@ -217,27 +217,11 @@ pub extern "C" fn ms_begin(pointer_handles: c_int, stop: extern "C" fn(*const c_
     }
     match settings::from_environment() {
         Settings::Off => MODE_OFF,
-        Settings::Record {
-            directory,
-            header,
-            timed,
-            writing,
-            measure_copies,
-            drop_when_behind,
-            keep_last_bytes,
-        } => {
+        Settings::Record { directory, header, timed, writing, measure_copies, drop_when_behind } => {
             let name = format!("starting-{}", std::process::id());
             match Recording::create(&directory, &name, header, timed) {
                 Ok(mut recording) => {
                     recording.set_writing(writing, measure_copies, drop_when_behind);
-                    if let Some(bytes) = keep_last_bytes
-                        && let Err(error) = recording.keep_last(bytes)
-                    {
-                        state.refused = Some(format!(
-                            "--keep-last: the file system of the log cannot give back a part of a file: {error}"
-                        ));
-                        return MODE_OFF;
-                    }
                     let start = settings::start_values();
                     recording.write_texts(Kind::Start, start.iter().map(String::as_str));
                     recording.write_texts(Kind::Names, state.names.iter().map(String::as_str));

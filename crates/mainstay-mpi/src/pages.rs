@@ -105,15 +105,13 @@ struct Shared {
     synced: AtomicBool,
     /// Where the next compressed page begins, in bytes. Pages are written one after the other.
     end: AtomicU64,
-    /// Pages that the log keeps behind its first: see [`Pages::keep_last`].
-    kept: AtomicU64,
 }
 
 impl Shared {
     fn put_page(&self, header: &FileHeader, page: u64, bytes: &[u8]) -> io::Result<()> {
         match header.compression {
             Compression::None => {
-                space::give_back_before(&self.log, header, page, self.kept.load(Ordering::Relaxed))?;
+                space::give_back_before(&self.log, header, page)?;
                 self.log.write_all_at(bytes, header.log_offset(page))
             }
             Compression::Zstandard => {
@@ -149,10 +147,12 @@ pub struct Head {
 }
 
 impl Pages {
-    /// Makes the log at `path` with its ring at `ring_path`.
+    /// Makes the log at `path` with its ring at `ring_path`. A log with a bound ([`FileHeader::kept_pages`]) gives the pages between
+    /// its first and its latest back as it goes.
     ///
     /// # Errors
-    /// [`CreateError`] when a file cannot be made at its full length; nothing is left behind.
+    /// [`CreateError`] when a file cannot be made at its full length, or the file system cannot give back the midst of a file that
+    /// is to have a bound; nothing is left behind.
     pub fn create(path: &Path, ring_path: &Path, header: FileHeader) -> Result<Self, CreateError> {
         let failed = |at: &Path| {
             let at = at.to_owned();
@@ -164,6 +164,7 @@ impl Pages {
         };
         let log = create_new(path).map_err(failed(path))?;
         log.write_all_at(&header.encode(LOG_MAGIC), 0).map_err(failed(path))?;
+        space::can_give_back(&log, &header).map_err(failed(path))?;
         let ring_bytes = FILE_HEADER_BYTES + header.pages as usize * header.page_bytes as usize;
         let ring = create_new(ring_path).map_err(failed(ring_path))?;
         // Allocated, not only as long: a store into a hole of a full disk would kill the program.
@@ -178,7 +179,6 @@ impl Pages {
             log,
             synced: AtomicBool::new(false),
             end: AtomicU64::new(FILE_HEADER_BYTES as u64),
-            kept: AtomicU64::new(u64::MAX),
         });
         let (orders, queue) = channel();
         let writer = std::thread::Builder::new()
@@ -219,21 +219,6 @@ impl Pages {
     /// Says that recording ends rather than let the program wait for a free page.
     pub fn drop_when_behind(&mut self) {
         self.drops = true;
-    }
-
-    /// Says that the log keeps its first page and as many of its latest as fit into so many bytes, one at least, and gives the others
-    /// back. Before the first page is written, and not of compressed pages.
-    ///
-    /// # Errors
-    /// What the system says where the file system cannot give back the midst of a file, or pages are compressed. Then the log has no bound.
-    pub fn keep_last(&mut self, bytes: u64) -> io::Result<()> {
-        if self.header.compression != Compression::None {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        space::can_give_back(&self.shared.log, &self.header)?;
-        let kept = (bytes / u64::from(self.header.page_bytes)).saturating_sub(1).max(1);
-        self.shared.kept.store(kept, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Number of the page that is being filled.
@@ -305,6 +290,8 @@ impl Pages {
         let count = record[RECORD_HEADER_BYTES..][..8].try_into().expect("a run begins with its number");
         let count = u64::from_le_bytes(count) + 1;
         record[RECORD_HEADER_BYTES..][..8].copy_from_slice(&count.to_le_bytes());
+        // Readers know what a kill between these two leaves: a number that is one ahead of its checksum.
+        compiler_fence(Ordering::Release);
         let body = u32::from_le_bytes(record[4..8].try_into().expect("four bytes")) as usize;
         let crc = crc32c_append(seed, &record[4..RECORD_HEADER_BYTES + body]);
         record[..4].copy_from_slice(&crc.to_le_bytes());

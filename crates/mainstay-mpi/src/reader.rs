@@ -1,5 +1,8 @@
 //! Reading a rank's log, whole or cut off anywhere: from the file, and from the ring where the file has no more.
 
+pub mod damage;
+
+use self::damage::{Damage, Ring, mend_count};
 use crate::compression::{self, Compression};
 use crate::format::{
     self, ENTERED_OFFSET, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, FileHeader, HeaderError, Kind,
@@ -40,7 +43,7 @@ pub enum ReadError {
     },
 }
 
-/// What a log that keeps only its end lacks: see [`crate::pages::Pages::keep_last`].
+/// What a log that keeps only its end lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Number of the first call that is there again.
@@ -62,6 +65,20 @@ pub struct Record {
     pub body: Vec<u8>,
 }
 
+impl Record {
+    /// How many calls it stands for.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        match self.kind {
+            Kind::Call => 1,
+            Kind::Misses | Kind::Unhandled => {
+                self.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count))
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// How a log ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
@@ -75,23 +92,37 @@ pub struct Tail {
     pub torn: bool,
 }
 
-/// Records in order. Ends at the first that is not whole: nothing behind it is believed.
+/// Records in order. Ends at the first that is not whole: nothing behind it is believed. Why it ends there is known then.
 #[derive(Debug)]
 pub struct Reader {
     header: FileHeader,
+    path: PathBuf,
     log: Option<File>,
+    ring_path: PathBuf,
+    ring_state: Ring,
     /// Contents of the ring, control block first; empty if there is none.
     ring: Vec<u8>,
     page_number: u64,
-    /// Where the next compressed page begins in the log, in bytes.
+    /// Where the current and the next compressed page begin in the log, in bytes.
+    frame_begin: u64,
     frame_at: u64,
     page: Vec<u8>,
+    page_in_ring: bool,
     offset: usize,
     tail: Tail,
     gap: Option<Gap>,
     /// The gap was just passed, as far as the caller was told; and as long as no record began behind it.
     passed: bool,
     resuming: bool,
+    /// Calls so far, and of them those in the gap.
+    calls: u64,
+    calls_not_kept: u64,
+    /// The record of the end was read.
+    ended: bool,
+    /// There is no further record; the parts of the last one did not belong together.
+    at_end: bool,
+    broken: bool,
+    damage: Option<Damage>,
 }
 
 impl Reader {
@@ -109,14 +140,14 @@ impl Reader {
         let length = read_at_most(&log, &mut bytes, 0).map_err(io_error(path))?;
         let header = FileHeader::decode(&bytes[..length], LOG_MAGIC)
             .map_err(|source| ReadError::Header { path: path.to_owned(), source })?;
-        let ring = match std::fs::read(ring_path) {
-            Ok(ring) => ring,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let (ring_state, ring) = match std::fs::read(ring_path) {
+            Ok(ring) if FileHeader::decode(&ring, RING_MAGIC) == Ok(header) => (Ring::Here, ring),
+            // A ring of something else is no part of this log.
+            Ok(_) => (Ring::Foreign, Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Ring::Missing, Vec::new()),
             Err(error) => return Err(io_error(ring_path)(error)),
         };
-        // A ring of something else is no part of this log.
-        let ring = if FileHeader::decode(&ring, RING_MAGIC) == Ok(header) { ring } else { Vec::new() };
-        Ok(Self::over(header, Some(log), ring))
+        Ok(Self::over(header, (path, Some(log)), (ring_path, ring_state, ring)))
     }
 
     /// Reads a log that is in memory: for tests and the fuzzer.
@@ -124,10 +155,15 @@ impl Reader {
     /// # Errors
     /// [`HeaderError`] when the bytes do not begin like a ring.
     pub fn over_ring(ring: Vec<u8>) -> Result<Self, HeaderError> {
-        Ok(Self::over(FileHeader::decode(&ring, RING_MAGIC)?, None, ring))
+        let header = FileHeader::decode(&ring, RING_MAGIC)?;
+        Ok(Self::over(header, (Path::new(""), None), (Path::new(""), Ring::Here, ring)))
     }
 
-    fn over(header: FileHeader, log: Option<File>, ring: Vec<u8>) -> Self {
+    fn over(
+        header: FileHeader,
+        (path, log): (&Path, Option<File>),
+        (ring_path, ring_state, ring): (&Path, Ring, Vec<u8>),
+    ) -> Self {
         let cell = |at: usize| ring.get(at..).and_then(format::decode_cell);
         let tail = Tail {
             entered: cell(ENTERED_OFFSET)
@@ -140,16 +176,27 @@ impl Reader {
         };
         let mut reader = Self {
             header,
+            path: path.to_owned(),
             log,
+            ring_path: ring_path.to_owned(),
+            ring_state,
             ring,
             page_number: 0,
+            frame_begin: FILE_HEADER_BYTES as u64,
             frame_at: FILE_HEADER_BYTES as u64,
             page: Vec::new(),
+            page_in_ring: false,
             offset: 0,
             tail,
             gap: None,
             passed: false,
             resuming: false,
+            calls: 0,
+            calls_not_kept: 0,
+            ended: false,
+            at_end: false,
+            broken: false,
+            damage: None,
         };
         reader.gap = reader.find_gap();
         reader.load_page();
@@ -167,16 +214,47 @@ impl Reader {
         std::mem::take(&mut self.passed)
     }
 
-    /// Pages are given back from the second on: a log whose second page is all zeroes, and which goes on behind it, has a gap. Damage
-    /// looks otherwise, and ends the log as ever.
+    /// Calls so far, those included that a gap lacks.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Of the calls so far, those that a gap lacks.
+    #[must_use]
+    pub fn calls_not_kept(&self) -> u64 {
+        self.calls_not_kept
+    }
+
+    /// Whether the record of the end was read: nothing is missing.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// What is wrong with the log, if it ends otherwise than a process leaves it. Known after the last record.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// Pages of a log with a bound are given back from the second on, as many as the latest ones need. More zeroes than that are damage,
+    /// and so is whatever else stands there: it ends the log.
     fn find_gap(&self) -> Option<Gap> {
         let (header, log) = (self.header, self.log.as_ref()?);
-        if header.compression != Compression::None {
+        if header.kept_pages == 0 {
             return None;
         }
+        let end = log.metadata().ok()?.len();
+        let latest = header.page_at(end.checked_sub(1)?);
+        // A kill may come between giving a page back and writing the next.
+        let first_kept_max = (latest + 2).saturating_sub(u64::from(header.kept_pages));
         let page_bytes = header.page_bytes as usize;
         let mut number = 1;
         loop {
+            if number > first_kept_max {
+                return None;
+            }
             let page = read_up_to(log, page_bytes, header.log_offset(number));
             if page.len() == page_bytes && page.iter().all(|byte| *byte == 0) {
                 number = (number + 1).max(header.page_at(next_data(log, header.log_offset(number + 1))));
@@ -220,6 +298,24 @@ impl Reader {
     /// The next record, or `None` at the end.
     #[must_use]
     pub fn next_record(&mut self) -> Option<Record> {
+        let was_at_end = self.at_end;
+        let record = self.next_whole();
+        match &record {
+            Some(record) => {
+                self.calls = self.calls.saturating_add(record.calls());
+                self.ended |= record.kind == Kind::End;
+            }
+            None => {
+                self.at_end = true;
+                if !was_at_end && !self.ended {
+                    self.damage = self.find_damage();
+                }
+            }
+        }
+        record
+    }
+
+    fn next_whole(&mut self) -> Option<Record> {
         let mut record: Option<Record> = None;
         loop {
             let Some((header, body)) = self.next_fragment() else {
@@ -253,7 +349,7 @@ impl Reader {
                 }
                 _ => {
                     self.tail.torn = true;
-                    self.page.clear();
+                    self.broken = true;
                     return None;
                 }
             }
@@ -265,7 +361,7 @@ impl Reader {
 
     fn next_fragment(&mut self) -> Option<(RecordHeader, std::ops::Range<usize>)> {
         loop {
-            if self.page.is_empty() {
+            if self.at_end || self.page.is_empty() {
                 return None;
             }
             let seed = self.header.seed(self.page_number);
@@ -280,15 +376,14 @@ impl Reader {
                 }
                 Some(_) => {}
                 None if full => {}
-                None => {
-                    self.page.clear();
-                    return None;
-                }
+                None => return None,
             }
             self.page_number += 1;
             if let Some(gap) = self.gap.filter(|gap| self.page_number == 1 && gap.page > 1) {
                 self.page_number = gap.page;
                 (self.passed, self.resuming) = (true, true);
+                self.calls_not_kept = gap.next_call.saturating_sub(1 + self.calls);
+                self.calls += self.calls_not_kept;
             }
             self.load_page();
         }
@@ -298,6 +393,7 @@ impl Reader {
     fn load_page(&mut self) {
         let (header, number) = (self.header, self.page_number);
         let seed = header.seed(number);
+        self.frame_begin = self.frame_at;
         let mut from_file = Vec::new();
         if let Some(log) = &self.log {
             match header.compression {
@@ -317,10 +413,15 @@ impl Reader {
         }
         let ring_at = header.ring_offset(number);
         let from_ring = self.ring.get(ring_at..).unwrap_or_default();
-        let from_ring = &from_ring[..from_ring.len().min(header.page_bytes as usize)];
+        let mut from_ring = from_ring[..from_ring.len().min(header.page_bytes as usize)].to_vec();
+        match whole_bytes(&from_ring, seed, number) {
+            0 => {}
+            end => mend_count(&mut from_ring, end, seed),
+        }
         self.offset = PAGE_HEADER_BYTES;
-        if whole_bytes(from_ring, seed, number) > whole_bytes(&from_file, seed, number) {
-            self.page = from_ring.to_vec();
+        self.page_in_ring = whole_bytes(&from_ring, seed, number) > whole_bytes(&from_file, seed, number);
+        if self.page_in_ring {
+            self.page = from_ring;
         } else if format::decode_page_header(&from_file, seed, number).is_some() {
             self.page = from_file;
         } else {

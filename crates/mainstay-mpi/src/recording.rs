@@ -11,7 +11,6 @@ use crate::pages::{CreateError, Head, Pages, Writing};
 use crate::payload::Payload;
 use crate::typemap::Typemap;
 use crate::varint::put_unsigned;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -95,7 +94,7 @@ impl Recording {
             stopped: None,
             unhandled: 0,
             times: None,
-            page_of_moment: None,
+            page_of_moment: (header.kept_pages > 0).then_some(0),
         };
         if timed {
             let counter = Counter::best();
@@ -133,14 +132,15 @@ impl Recording {
     pub fn rename(&mut self, name: &str) {
         let log_path = self.log_path.with_file_name(format!("{name}.log"));
         let ring_path = self.ring_path.with_file_name(format!("{name}.ring"));
-        if std::fs::rename(&self.log_path, &log_path).is_ok() {
-            self.log_path = log_path;
-        }
+        // The ring first: who finds the log while the program runs finds its ring as well.
         if std::fs::rename(&self.ring_path, &ring_path).is_ok() {
             if let Some(pages) = &mut self.pages {
                 pages.renamed(&ring_path);
             }
             self.ring_path = ring_path;
+        }
+        if std::fs::rename(&self.log_path, &log_path).is_ok() {
+            self.log_path = log_path;
         }
     }
 
@@ -155,15 +155,6 @@ impl Recording {
                 pages.measure_copies();
             }
         }
-    }
-
-    /// Keeps the first page and so many bytes of the end: see [`Pages::keep_last`].
-    ///
-    /// # Errors
-    /// What the system says where that cannot be had.
-    pub fn keep_last(&mut self, bytes: u64) -> io::Result<()> {
-        self.page_of_moment = Some(0);
-        self.pages.as_mut().map_or(Ok(()), |pages| pages.keep_last(bytes))
     }
 
     fn lacks_moment(&mut self) -> bool {

@@ -11,6 +11,51 @@ use std::path::{Path, PathBuf};
 /// Name of the shim in the folder: a run is replayed by what recorded it.
 pub const SHIM: &str = "shim.so";
 
+/// A folder is no recorded run that can be read. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It is not there.
+    #[error("{} is not there: name the folder that `mainstay mpi record --dir` or `mainstay mpi extract` made", folder.display())]
+    Absent {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// It is a file.
+    #[error("{} is a file: name the folder of the recording that it is in", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Nothing is in it.
+    #[error("{} is empty: nothing was recorded there; name the folder that `mainstay mpi record --dir` made, or record the program again", folder.display())]
+    Empty {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// It has other things than logs.
+    #[error("{} is no recording, it has no log of any rank (rank-00000.log): name the folder that `mainstay mpi record --dir` made", folder.display())]
+    NoLog {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// No process came so far that its rank was known.
+    #[error("{} has no log of any rank: {processes} processes called MPI_Init and none came out of it; record the program again", folder.display())]
+    NoRank {
+        /// The folder.
+        folder: PathBuf,
+        /// How many there were.
+        processes: usize,
+    },
+    /// The system refused.
+    #[error("{} cannot be read", folder.display())]
+    Io {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -47,11 +92,35 @@ pub struct Start {
 }
 
 impl Run {
-    /// Looks into the folder.
+    /// Opens a run that has a log of one rank at least.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub fn open(folder: &Path) -> Result<Self, RunError> {
+        let owned = || folder.to_owned();
+        let run = match Self::look_into(folder) {
+            Ok(run) => run,
+            Err(_) if folder.is_file() => return Err(RunError::File { path: owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(RunError::Absent { folder: owned() });
+            }
+            Err(source) => return Err(RunError::Io { folder: owned(), source }),
+        };
+        match run.without_rank {
+            _ if !run.ranks.is_empty() => Ok(run),
+            0 if std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_none()) => {
+                Err(RunError::Empty { folder: owned() })
+            }
+            0 => Err(RunError::NoLog { folder: owned() }),
+            processes => Err(RunError::NoRank { folder: owned(), processes }),
+        }
+    }
+
+    /// Looks into the folder of a run that may have no log yet.
     ///
     /// # Errors
     /// What the system says when it cannot be read.
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    pub fn look_into(folder: &Path) -> io::Result<Self> {
         let mut run = Self { folder: folder.to_owned(), ranks: Vec::new(), without_rank: 0 };
         for entry in std::fs::read_dir(folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -111,6 +180,27 @@ impl Run {
             }
         }
         Ok(start)
+    }
+
+    /// Files that a run of so many ranks has and that are not there, each with what that means. Of a ring the log says it, see
+    /// [`crate::reader::damage::DamageCause::RingMissing`].
+    #[must_use]
+    pub fn missing(&self, size: u32) -> Vec<String> {
+        let mut missing = Vec::new();
+        let shim = self.shim();
+        if !shim.is_file() {
+            let text = "nothing can be replayed without it; bring it from the folder of the recording";
+            missing.push(format!("{} is missing: {text}", shim.display()));
+        }
+        // A bundle has one rank of many.
+        let all = if self.folder.join("manifest").is_file() { 0 } else { size };
+        for rank in (0..all).filter(|rank| self.ranks.binary_search(rank).is_err()) {
+            missing.push(format!(
+                "{} is missing: rank {rank} cannot be replayed, and its messages are not known; the other ranks are as they were",
+                self.log(rank).display()
+            ));
+        }
+        missing
     }
 
     /// The shim that recorded it.

@@ -73,8 +73,6 @@ pub enum Settings {
         measure_copies: bool,
         /// Whether recording ends rather than let the program wait.
         drop_when_behind: bool,
-        /// Bytes of the log that are kept, if not all.
-        keep_last_bytes: Option<u64>,
     },
     /// Replay.
     Replay {
@@ -116,10 +114,13 @@ pub fn from_environment() -> Settings {
         _ if std::env::var_os(SYNCED).is_some() => Writing::Synced,
         _ => Writing::PageCache,
     };
+    let page_bytes = number(PAGE_BYTES, PAGE_BYTES_DEFAULT).max(1);
+    let keep_last_bytes = text(KEEP_LAST_BYTES).and_then(|bytes| bytes.parse().ok());
     let header = FileHeader {
         run: run.to_be_bytes(),
         pages: pages.max(1),
-        page_bytes: number(PAGE_BYTES, PAGE_BYTES_DEFAULT),
+        page_bytes,
+        kept_pages: keep_last_bytes.map_or(0, |bytes| FileHeader::kept_pages(bytes, page_bytes)),
         compression: match text(COMPRESS).as_deref() {
             Some("1") => Compression::Zstandard,
             _ => Compression::None,
@@ -136,16 +137,7 @@ pub fn from_environment() -> Settings {
     let timed = header.payload != Payload::None && text(TIMES).as_deref() != Some("0");
     let measure_copies = std::env::var_os(MEASURE_COPIES).is_some();
     let drop_when_behind = std::env::var_os(DROP_WHEN_BEHIND).is_some();
-    let keep_last_bytes = text(KEEP_LAST_BYTES).and_then(|bytes| bytes.parse().ok());
-    Settings::Record {
-        directory: directory.into(),
-        header,
-        timed,
-        writing,
-        measure_copies,
-        drop_when_behind,
-        keep_last_bytes,
-    }
+    Settings::Record { directory: directory.into(), header, timed, writing, measure_copies, drop_when_behind }
 }
 
 /// Whether a debugger looks on.

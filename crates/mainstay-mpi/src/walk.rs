@@ -4,6 +4,7 @@ use crate::clock::{Moment, Scale, UNIT_SHIFT};
 use crate::definition::{Comm, decode_texts};
 use crate::field::{Field, fields};
 use crate::format::Kind;
+use crate::reader::damage::Damage;
 use crate::reader::{Reader, Record, Tail};
 
 /// One call, or a run of equal ones.
@@ -90,6 +91,12 @@ impl Walk {
         self.reader.gap().is_some()
     }
 
+    /// What is wrong with the log, if anything is. Known at the end.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        self.reader.damage()
+    }
+
     /// How the log ends. Known at the end.
     #[must_use]
     pub fn tail(&self) -> Tail {
@@ -108,18 +115,15 @@ impl Walk {
     #[must_use]
     pub fn next_step(&mut self) -> Option<Step> {
         loop {
-            let record = self.reader.next_record()?;
-            if self.reader.passed_gap()
-                && let Some(gap) = self.reader.gap()
-            {
-                self.calls = gap.next_call - 1;
-                // Times are said from the record before on: not known before the next moment.
+            let record = self.reader.next_record();
+            self.calls = self.reader.calls();
+            let record = record?;
+            // Times are said from the record before on: not known before the next moment.
+            if self.reader.passed_gap() {
                 self.ticks = 0;
             }
-            let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
             match record.kind {
-                Kind::Call => return Some(Step::Call(self.seen(record, 1))),
-                Kind::Misses | Kind::Unhandled => return Some(Step::Call(self.seen(record, count))),
+                Kind::Call | Kind::Misses | Kind::Unhandled => return Some(Step::Call(self.seen(record))),
                 Kind::Comm => {
                     if let Some(comm) = Comm::decode(&record.body) {
                         return Some(Step::Comm(comm));
@@ -142,16 +146,16 @@ impl Walk {
         }
     }
 
-    fn seen(&mut self, record: Record, count: u64) -> Seen {
+    fn seen(&mut self, record: Record) -> Seen {
+        let count = record.calls();
         let mut seen = Seen {
-            number: self.calls + 1,
+            number: (self.calls + 1).saturating_sub(count),
             count,
             kind: record.kind,
             function: record.function,
             ticks: (self.ticks, self.ticks),
             record,
         };
-        self.calls += count;
         let time = seen.fields().find_map(|field| match field {
             Field::Time(idle, spent) => Some((idle, spent)),
             _ => None,

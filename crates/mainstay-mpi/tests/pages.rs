@@ -1,15 +1,20 @@
-//! A log that is written, cut off anywhere, or cannot be written on: what is read back is a prefix of what was appended.
+//! A log that is written, cut off anywhere, damaged, or cannot be written on: what is read back is a prefix of what was appended, and
+//! damage is told from what a kill leaves.
 
 use mainstay_mpi::call::Call;
 use mainstay_mpi::command::replay::{Options, ReplayError, replay};
+use mainstay_mpi::command::stat::rank_stat;
 use mainstay_mpi::compression::Compression;
 use mainstay_mpi::ending::Ending;
 use mainstay_mpi::field::{Field, Role};
 use mainstay_mpi::format::{FILE_HEADER_BYTES, FileHeader, Kind, STOPPED_BEHIND, stop_reason};
 use mainstay_mpi::pages::{Head, Pages, Writing};
 use mainstay_mpi::payload::Payload;
+use mainstay_mpi::reader::damage::{Damage, DamageCause};
 use mainstay_mpi::reader::{ReadError, Reader, Record};
 use mainstay_mpi::recording::Recording;
+use mainstay_mpi::run::Run;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 const HEADER: FileHeader = FileHeader {
@@ -18,6 +23,7 @@ const HEADER: FileHeader = FileHeader {
     pages: 3,
     payload: Payload::Receiver,
     compression: Compression::None,
+    kept_pages: 0,
 };
 
 fn names(folder: &Path) -> (PathBuf, PathBuf) {
@@ -159,6 +165,187 @@ fn leaves_a_prefix(header: FileHeader) {
     assert_eq!(prefix(&whole), written.len());
 }
 
+/// A log as the recorder writes it: short and long calls, and polls in vain.
+fn record(folder: &Path, header: FileHeader, calls: u64) -> Recording {
+    let mut recording = Recording::create(folder, "rank-0", header, false).expect("a log");
+    for number in 1..=calls {
+        let mut call = Call::default();
+        call.begin(3, 0);
+        call.put(&Field::Input(Role::Number, i64::try_from(number).expect("small")));
+        if number % 9 == 0 {
+            call.put(&Field::Received(&[u8::try_from(number % 251).expect("a byte"); 3000]));
+        }
+        call.miss = number % 10 > 7;
+        recording.enter(3);
+        // SAFETY: the call has no memory of anybody else's.
+        unsafe { recording.write(&mut call) };
+    }
+    recording
+}
+
+/// What a log tells: records, calls, whether it has its end; and what is wrong with it.
+fn told(folder: &Path) -> ((Vec<Record>, u64, bool), Option<Damage>) {
+    let (log, ring) = names(folder);
+    let mut reader = Reader::open(&log, &ring).expect("a log");
+    let records = std::iter::from_fn(|| reader.next_record()).collect();
+    ((records, reader.calls(), reader.ended()), reader.damage().cloned())
+}
+
+/// Changes each byte of a file of a log, one at a time: the log tells the same, or it is called damaged with what is right before. How
+/// often it was.
+fn damaged_by_changes(folder: &Path, file: &Path) -> usize {
+    let bytes = std::fs::read(file).expect("a file");
+    let (whole, nothing) = told(folder);
+    assert_eq!(nothing, None);
+    let open = std::fs::File::options().write(true).open(file).expect("a file");
+    let mut damaged = 0;
+    for at in FILE_HEADER_BYTES..bytes.len() {
+        open.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).expect("a byte");
+        let (found, damage) = told(folder);
+        open.write_all_at(&bytes[at..=at], at as u64).expect("a byte");
+        let Some(damage) = damage else {
+            assert!(found == whole, "byte {at}: {} calls and no word of damage", found.1);
+            continue;
+        };
+        damaged += 1;
+        assert!(found.0.len() < whole.0.len() && whole.0.starts_with(&found.0), "byte {at}");
+        assert_eq!(damage.calls, found.1, "byte {at}");
+        assert!(damage.offset <= at as u64, "byte {at} is before what is called damaged: {damage}");
+    }
+    damaged
+}
+
+#[test]
+fn any_changed_byte_of_a_finished_log_is_told_or_means_nothing() {
+    for compression in [Compression::None, Compression::Zstandard] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = names(folder.path());
+        record(folder.path(), FileHeader { compression, ..HEADER }, 20).finish(Ending::default());
+        let whole = std::fs::read(&log).expect("the log");
+        assert!(compression == Compression::Zstandard || whole.len() > 2 * 4096, "{} bytes", whole.len());
+        let damaged = damaged_by_changes(folder.path(), &log);
+        // What fills up to the next record, or the page, means nothing.
+        assert!(damaged * 3 > whole.len() - FILE_HEADER_BYTES, "{damaged} of {}", whole.len());
+        for at in (FILE_HEADER_BYTES..whole.len() - 8).step_by(23) {
+            std::fs::write(&log, &whole[..at]).expect("a file");
+            let (found, damage) = told(folder.path());
+            let damage = damage.expect("cut after it had its end");
+            assert_eq!((found.2, damage.calls), (false, found.1));
+        }
+    }
+}
+
+#[test]
+fn any_changed_byte_of_a_killed_ranks_log_is_told_or_means_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut recording = record(folder.path(), FileHeader { pages: 2, ..HEADER }, 31);
+    recording.enter(4);
+    // As after a kill; what is on its way to the disk is in the ring as well.
+    std::mem::forget(recording);
+    let (whole, damage) = told(folder.path());
+    assert_eq!((whole.1, whole.2, damage), (31, false, None));
+    let bytes = std::fs::read(&ring).expect("the ring");
+    let damaged = damaged_by_changes(folder.path(), &ring);
+    assert!(damaged > 100, "{damaged}: records of the page that is not in the log");
+
+    std::fs::remove_file(&ring).expect("the ring");
+    let (found, damage) = told(folder.path());
+    let damage = damage.expect("its end is gone");
+    assert!(matches!(damage.cause, DamageCause::RingMissing { .. }), "{damage}");
+    assert!(found.1 < 31 && damage.to_string().contains("rank-0.ring is missing"), "{damage}");
+    let other = FileHeader { run: [4; 16], pages: 2, ..HEADER };
+    let mut foreign = bytes;
+    foreign[..FILE_HEADER_BYTES].copy_from_slice(&other.encode(mainstay_mpi::format::RING_MAGIC));
+    std::fs::write(&ring, foreign).expect("a file");
+    let damage = told(folder.path()).1.expect("its end is gone");
+    assert!(matches!(damage.cause, DamageCause::RingForeign { .. }), "{damage}");
+    assert_eq!(damage.path, log);
+}
+
+#[test]
+fn a_kill_while_polls_are_counted_loses_none_that_returned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
+    open.append(head(1), &[b"call"]).expect("room on the disk");
+    let at = FILE_HEADER_BYTES + 64 + 24;
+    open.append(Head { kind: Kind::Misses, ..head(2) }, &[&1_u64.to_le_bytes(), b"poll"]).expect("room");
+    (0..299).for_each(|_| assert!(open.count_up()));
+    open.enter(5, 302);
+    std::mem::forget(open);
+    let mut bytes = std::fs::read(&ring).expect("the ring");
+    assert_eq!(bytes[at + 16..][..8], 300_u64.to_le_bytes(), "the number of polls");
+    bytes[at + 16..][..8].copy_from_slice(&301_u64.to_le_bytes());
+    std::fs::write(&ring, &bytes).expect("a file");
+    let (found, damage) = told(folder.path());
+    assert_eq!((found.1, damage), (301, None), "the call and the polls that returned");
+    bytes[at + 16..][..8].copy_from_slice(&307_u64.to_le_bytes());
+    std::fs::write(&ring, &bytes).expect("a file");
+    let damage = told(folder.path()).1.expect("no kill leaves that");
+    assert_eq!((damage.cause, damage.calls), (DamageCause::CallsMissing { call: 302 }, 1));
+}
+
+#[test]
+fn zeroes_are_a_gap_only_where_a_bound_has_made_one() {
+    let zero = |log: &Path, page: u64| {
+        let mut bytes = std::fs::read(log).expect("the log");
+        let at = usize::try_from(HEADER.log_offset(page)).expect("small");
+        bytes[at..at + 4096].fill(0);
+        std::fs::write(log, bytes).expect("a file");
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    record(folder.path(), HEADER, 300).finish(Ending::default());
+    zero(&log, 1);
+    let damage = told(folder.path()).1.expect("a page is gone");
+    assert_eq!((damage.offset, Reader::open(&log, &ring).expect("a log").gap()), (8192, None));
+
+    std::fs::remove_file(&log).expect("the log");
+    record(folder.path(), FileHeader { kept_pages: 6, ..HEADER }, 300).finish(Ending::default());
+    let ((_, calls, ended), damage) = told(folder.path());
+    assert_eq!((calls, ended, damage), (300, true, None));
+    let first_kept = (1..).find(|page| {
+        let at = usize::try_from(HEADER.log_offset(*page)).expect("small");
+        std::fs::read(&log).expect("the log")[at..][..4] == *b"MSMP"
+    });
+    let first_kept = first_kept.expect("pages of the end");
+    // One more may be gone than is not kept: a kill comes between giving back and writing.
+    zero(&log, first_kept);
+    assert_eq!(told(folder.path()).1, None);
+    zero(&log, first_kept + 1);
+    assert!(told(folder.path()).1.is_some());
+}
+
+#[test]
+fn a_gap_with_nothing_whole_behind_it_counts_the_calls_that_are_not_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, _) = names(folder.path());
+    let header = FileHeader { kept_pages: 2, ..HEADER };
+    let mut recording = record(folder.path(), header, 300);
+    let mut call = Call::default();
+    call.begin(3, 0);
+    // Longer than all that is kept, so that nothing else is.
+    call.put(&Field::Received(&[7; 100_000]));
+    recording.enter(3);
+    // SAFETY: the call has no memory of anybody else's.
+    unsafe { recording.write(&mut call) };
+    recording.enter(3);
+    std::mem::forget(recording);
+    let full = |length: u64| length >= 20 * 4096;
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while !full(std::fs::metadata(&log).expect("the log").len()) {
+        assert!(std::time::Instant::now() < until, "the writer is stuck");
+        std::thread::yield_now();
+    }
+    std::fs::rename(&log, folder.path().join("rank-00000.log")).expect("another name");
+    std::fs::rename(folder.path().join("rank-0.ring"), folder.path().join("rank-00000.ring"))
+        .expect("a name");
+    let stat = rank_stat(&Run::open(folder.path()).expect("a run"), 0).expect("a log");
+    assert_eq!(stat.calls, 301);
+    assert!(stat.not_kept > 200, "{}", stat.not_kept);
+}
+
 #[test]
 fn a_run_of_polls_counts_up_in_place_and_survives_a_page_change() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -197,8 +384,9 @@ fn a_log_that_keeps_its_end_has_its_bound_and_says_which_calls_it_lacks() {
     for killed in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, ring) = names(folder.path());
-        let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
-        open.keep_last(KEPT_BYTES).expect("a file system that gives back a part of a file");
+        let header = FileHeader { kept_pages: FileHeader::kept_pages(KEPT_BYTES, 4096), ..HEADER };
+        let mut open =
+            Pages::create(&log, &ring, header).expect("a file system that gives back a part of a file");
         let written = bodies(11, 3000);
         for (call, body) in written.iter().enumerate() {
             open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
@@ -244,8 +432,9 @@ fn a_log_that_keeps_its_end_has_its_bound_and_says_which_calls_it_lacks() {
 fn a_log_that_never_came_to_its_bound_lacks_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, ring) = names(folder.path());
-    let mut open = Pages::create(&log, &ring, HEADER).expect("a log");
-    open.keep_last(1 << 30).expect("a file system that gives back a part of a file");
+    let header = FileHeader { kept_pages: FileHeader::kept_pages(1 << 30, 4096), ..HEADER };
+    let mut open =
+        Pages::create(&log, &ring, header).expect("a file system that gives back a part of a file");
     let written = bodies(12, 200);
     for (call, body) in written.iter().enumerate() {
         open.append(head(call as u64 + 1), &[body]).expect("room on the disk");

@@ -20,6 +20,7 @@ const HEADER: FileHeader = FileHeader {
     pages: 3,
     payload: Payload::Receiver,
     compression: Compression::None,
+    kept_pages: 0,
 };
 /// Messages, by turns to the one and to the other rank.
 const ROUNDS: u64 = 60_000;
@@ -127,13 +128,13 @@ fn a_page_of_many_calls_is_within_its_limits_and_a_browser_zooms_moves_and_expla
     std::fs::create_dir(&runs).expect("a folder");
     record(&runs);
     let run = Run::open(&runs).expect("a run");
-    let whole = timeline(&run, Limits::default()).expect("a page");
+    let whole = timeline(&run, Limits::default()).expect("a page").page;
     assert!(!whole.contains("one of"), "all is drawn");
     assert!(
         !whole.contains("</script><b>app") && !whole.contains("http"),
         "nothing foreign in it, nothing to load"
     );
-    let few = timeline(&run, Limits { bars_max: 2000, messages_max: 1000 }).expect("a page");
+    let few = timeline(&run, Limits { bars_max: 2000, messages_max: 1000 }).expect("a page").page;
     assert!(few.len() < 150_000, "{}", few.len());
     assert!(
         few.contains("one of 60 messages is drawn") && few.contains("neighbouring calls are drawn as one")

@@ -1,7 +1,7 @@
 //! `mainstay mpi check`: are the logs complete, what was sent and never received, who waits for whom.
 
+use super::DAMAGED;
 use crate::verdict::Verdict;
-use anyhow::Context;
 use mainstay_mpi::command::check::{Checked, Log, check};
 use mainstay_mpi::command::replay::default_folder;
 use mainstay_mpi::run::Run;
@@ -24,8 +24,7 @@ pub(crate) struct Check {
 const LINES_MAX: usize = 10;
 
 pub(super) fn run(options: &Check) -> anyhow::Result<Verdict> {
-    let run = Run::open(&options.run).with_context(|| format!("{}", options.run.display()))?;
-    anyhow::ensure!(!run.ranks.is_empty(), "{} has no log of any rank", options.run.display());
+    let run = Run::open(&options.run)?;
     let checked = check(&run)?;
     if options.json {
         println!("{}", as_json(&checked));
@@ -40,7 +39,11 @@ pub(super) fn run(options: &Check) -> anyhow::Result<Verdict> {
             println!("{line}");
         }
     }
-    Ok(if checked.clean() { Verdict::Clean } else { Verdict::Wrong })
+    Ok(match (checked.damaged(), checked.clean()) {
+        (true, _) => DAMAGED,
+        (false, true) => Verdict::Clean,
+        (false, false) => Verdict::Wrong,
+    })
 }
 
 fn as_json(checked: &Checked) -> Value {
@@ -50,6 +53,10 @@ fn as_json(checked: &Checked) -> Value {
         .map(|(rank, log)| match log {
             Log::Complete => json!({ "rank": rank, "log": "complete" }),
             Log::Missing => json!({ "rank": rank, "log": "missing" }),
+            Log::Damaged(damage) => {
+                json!({ "rank": rank, "log": "damaged", "calls": damage.calls, "file": damage.path,
+                        "byte": damage.offset, "cause": damage.cause.to_string() })
+            }
             Log::Cut(calls, errno) => json!({ "rank": rank, "log": "cut", "calls": calls, "errno": errno }),
             Log::Counted(names) => json!({ "rank": rank, "log": "counted", "not_recorded": names }),
         })

@@ -1,8 +1,8 @@
 //! `mainstay mpi diff`: where two runs of a program first went different ways.
 
-use crate::verdict::Verdict;
-use anyhow::Context;
-use mainstay_mpi::command::diff::{RankDiff, What, diff_rank};
+use super::DAMAGED;
+use crate::verdict::{UsageError, Verdict};
+use mainstay_mpi::command::diff::{DiffError, RankDiff, What, diff_rank};
 use mainstay_mpi::run::Run;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -25,8 +25,7 @@ pub(crate) struct Diff {
 }
 
 pub(super) fn run(options: &Diff) -> anyhow::Result<Verdict> {
-    let open = |folder: &PathBuf| Run::open(folder).with_context(|| format!("{}", folder.display()));
-    let (one, other) = (open(&options.one)?, open(&options.other)?);
+    let (one, other) = (Run::open(&options.one)?, Run::open(&options.other)?);
     let wanted = |rank: &u32| options.rank.is_none_or(|wanted| wanted == *rank);
     let ranks: Vec<u32> =
         one.ranks.iter().copied().filter(|rank| other.ranks.contains(rank) && wanted(rank)).collect();
@@ -42,6 +41,10 @@ pub(super) fn run(options: &Diff) -> anyhow::Result<Verdict> {
             eprintln!("mainstay: the runs have different {what}");
         }
     }
+    let differs_in_mpi = |error: &DiffError| matches!(error, DiffError::OtherMpi { .. });
+    if let Some(error) = diff_rank([&one, &other], ranks[0]).err().filter(differs_in_mpi) {
+        return Err(UsageError { explanation: error.to_string() }.into());
+    }
     let diffs = ranks.iter().map(|rank| diff_rank([&one, &other], *rank)).collect::<Result<Vec<_>, _>>()?;
     if options.json {
         println!("{}", json!({ "ranks": diffs.iter().map(as_json).collect::<Vec<_>>() }));
@@ -53,8 +56,15 @@ pub(super) fn run(options: &Diff) -> anyhow::Result<Verdict> {
             println!("messages came in another order first at rank {}", races.join(", "));
         }
     }
+    let mut damaged = diffs.iter().flat_map(|diff| diff.damage.iter().flatten()).peekable();
     let differs = diffs.iter().any(|diff| diff.first.is_some());
-    Ok(if differs { Verdict::Wrong } else { Verdict::Clean })
+    let verdict = match (damaged.peek().is_some(), differs) {
+        (true, _) => DAMAGED,
+        (false, true) => Verdict::Wrong,
+        (false, false) => Verdict::Clean,
+    };
+    damaged.for_each(|damage| eprintln!("mainstay: {damage}; the runs were compared up to there"));
+    Ok(verdict)
 }
 
 fn print(diff: &RankDiff) {

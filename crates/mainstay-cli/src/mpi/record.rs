@@ -1,5 +1,6 @@
 //! `mainstay mpi record`: an MPI program is run and every call of every rank logged.
 
+use super::sizes;
 use crate::verdict::{UsageError, Verdict};
 use mainstay_mpi::command::record::{self, record};
 use mainstay_mpi::command::replay::default_folder;
@@ -28,16 +29,16 @@ pub(crate) struct Record {
     /// ever written: the cost of buffering alone.
     #[arg(long, value_name = "N", default_value_t = PAGES_DEFAULT)]
     pages: u32,
-    /// Length of a page in bytes, a power of two.
-    #[arg(long, value_name = "BYTES", default_value_t = PAGE_BYTES_DEFAULT)]
+    /// Length of a page in bytes, a power of two; K, M and G behind the number mean 1024, its square and its cube.
+    #[arg(long, value_name = "BYTES", default_value_t = PAGE_BYTES_DEFAULT, value_parser = sizes::page_bytes)]
     page_bytes: u32,
     /// When no page is free because the disk does not keep up: let the program wait, or drop what comes. The log then ends
     /// there, is marked so, and can be replayed as far.
     #[arg(long, value_enum, default_value_t = WhenBehind::Wait)]
     when_behind: WhenBehind,
-    /// Keep of each rank's log its first page and its end, so many bytes together on the disk, two pages at least: for a job
+    /// Keep of each rank's log its first page and its end, so many bytes (or K, M, G) together on the disk, two pages at least: for a job
     /// that hangs or crashes after days. Where more was logged the log is good for `stat` and `timeline`, and cannot be replayed.
-    #[arg(long, value_name = "BYTES", conflicts_with = "compress")]
+    #[arg(long, value_name = "BYTES", conflicts_with = "compress", value_parser = sizes::bytes)]
     keep_last: Option<u64>,
     /// Do not time calls: some 20 ns less for each, and no timeline.
     #[arg(long)]
@@ -68,6 +69,32 @@ enum WhenBehind {
 /// A page that surely holds the names of all calls, the arguments and the environment, in bytes.
 const FIRST_PAGE_BYTES_MIN: u32 = 1 << 20;
 
+/// Why so many bytes cannot be kept of a log, if they cannot.
+fn too_small(kept: u64, page_bytes: u32) -> Option<String> {
+    let (page, least) = (u64::from(page_bytes), 2 * u64::from(page_bytes));
+    let first = u64::from(FIRST_PAGE_BYTES_MIN);
+    if page < first {
+        return Some(format!(
+            "--keep-last needs --page-bytes {} or more, here it is {}: the first page is to hold how the program was started",
+            sizes::text(first),
+            sizes::text(page)
+        ));
+    }
+    (kept < least).then(|| {
+        let smaller = if page > first {
+            format!("; with --page-bytes {} it is {}", sizes::text(first), sizes::text(2 * first))
+        } else {
+            String::new()
+        };
+        format!(
+            "--keep-last {}: the smallest is {}, two pages of --page-bytes {}{smaller}",
+            sizes::text(kept),
+            sizes::text(least),
+            sizes::text(page)
+        )
+    })
+}
+
 pub(super) fn run(options: Record) -> anyhow::Result<Verdict> {
     let fits = (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&(options.page_bytes as usize))
         && options.page_bytes.is_power_of_two()
@@ -78,13 +105,7 @@ pub(super) fn run(options: Record) -> anyhow::Result<Verdict> {
         );
         return Err(UsageError { explanation }.into());
     }
-    let least = 2 * u64::from(options.page_bytes);
-    if let Some(bytes) =
-        options.keep_last.filter(|bytes| *bytes < least || options.page_bytes < FIRST_PAGE_BYTES_MIN)
-    {
-        let explanation = format!(
-            "--keep-last {bytes}: two pages are the least, {least} bytes here, and a page has {FIRST_PAGE_BYTES_MIN} or more: the first one is to hold how the program was started"
-        );
+    if let Some(explanation) = options.keep_last.and_then(|kept| too_small(kept, options.page_bytes)) {
         return Err(UsageError { explanation }.into());
     }
     let dir = options.dir.clone();

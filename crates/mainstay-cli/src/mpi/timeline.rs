@@ -1,5 +1,6 @@
 //! `mainstay mpi timeline`: a run as a page for a browser.
 
+use super::DAMAGED;
 use crate::verdict::Verdict;
 use anyhow::Context;
 use mainstay_mpi::command::replay::default_folder;
@@ -25,10 +26,12 @@ pub(crate) struct Timeline {
 }
 
 pub(super) fn run(options: &Timeline) -> anyhow::Result<Verdict> {
-    let run = Run::open(&options.run).with_context(|| format!("{}", options.run.display()))?;
-    anyhow::ensure!(!run.ranks.is_empty(), "{} has no log of any rank", options.run.display());
-    let page = timeline(&run, Limits { bars_max: options.bars, messages_max: options.messages })?;
-    std::fs::write(&options.output, page).with_context(|| format!("{}", options.output.display()))?;
+    let run = Run::open(&options.run)?;
+    let made = timeline(&run, Limits { bars_max: options.bars, messages_max: options.messages })?;
+    std::fs::write(&options.output, made.page).with_context(|| format!("{}", options.output.display()))?;
     eprintln!("mainstay: {}: open it in a browser", options.output.display());
-    Ok(Verdict::Clean)
+    for damage in &made.damage {
+        eprintln!("mainstay: {damage}; it is drawn up to there");
+    }
+    Ok(if made.damage.is_empty() { Verdict::Clean } else { DAMAGED })
 }

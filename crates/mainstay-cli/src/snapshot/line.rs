@@ -74,7 +74,8 @@ impl Line {
     ///
     /// `empty`: no message may be on its way in it.
     pub(crate) fn write(directory: &Path, fetched: &[Vec<u8>], empty: bool) -> anyhow::Result<Self> {
-        let (manifest, parts) = checked(fetched.iter().map(Vec::as_slice))?;
+        let (manifest, parts) =
+            checked(fetched.iter().map(|bytes| ("a part that was fetched".to_owned(), bytes.as_slice())))?;
         if empty && manifest.messages_on_the_way > 0 {
             bail!(
                 "{} messages are on their way in snapshot {}, which was to have none: a bug. Nothing was written",
@@ -109,7 +110,7 @@ impl Line {
     /// Reads and checks a snapshot.
     pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(MANIFEST);
-        let text = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+        let text = fs::read(&path).map_err(|error| unreadable(directory, error))?;
         let said: Manifest = serde_json::from_slice(&text)
             .with_context(|| format!("{} is no manifest of a snapshot of this version", path.display()))?;
         if said.format != FORMAT {
@@ -118,9 +119,16 @@ impl Line {
         let mut files = Vec::new();
         for node in &said.nodes {
             let path = directory.join(file_name(NodeId(node.node)));
-            files.push(fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?);
+            let bytes = fs::read(&path).with_context(|| {
+                format!(
+                    "{}, the part of node {}, cannot be read: bring it back, or restore another snapshot",
+                    path.display(),
+                    node.node
+                )
+            })?;
+            files.push((path.display().to_string(), bytes));
         }
-        let (manifest, parts) = checked(files.iter().map(Vec::as_slice))
+        let (manifest, parts) = checked(files.iter().map(|(name, bytes)| (name.clone(), bytes.as_slice())))
             .with_context(|| format!("{} cannot be restored", directory.display()))?;
         if manifest != said {
             bail!("{} says something else than the parts do: a file was exchanged", path.display());
@@ -134,6 +142,12 @@ impl Line {
 
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// The numbers of its nodes, as a list.
+    pub(crate) fn nodes(&self) -> String {
+        let numbers: Vec<String> = self.manifest.nodes.iter().map(|node| node.node.to_string()).collect();
+        numbers.join(", ")
     }
 
     /// The bytes of a node's part; `None` if it is not in the line.
@@ -173,10 +187,27 @@ fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
-fn checked<'a>(files: impl Iterator<Item = &'a [u8]>) -> anyhow::Result<(Manifest, Vec<Part>)> {
+/// Why there is no manifest, and what to do.
+fn unreadable(directory: &Path, error: std::io::Error) -> anyhow::Error {
+    let what = if directory.is_file() {
+        "is a file"
+    } else if !directory.exists() {
+        "is not there"
+    } else if error.kind() == std::io::ErrorKind::NotFound {
+        "is no snapshot, it has no manifest.json"
+    } else {
+        return anyhow::Error::new(error)
+            .context(format!("{} cannot be read", directory.join(MANIFEST).display()));
+    };
+    let next = "name the directory that `mainstay snapshot` made";
+    anyhow::Error::new(error).context(format!("{} {what}: {next}", directory.display()))
+}
+
+/// Checks parts, each with its name for messages.
+fn checked<'a>(files: impl Iterator<Item = (String, &'a [u8])>) -> anyhow::Result<(Manifest, Vec<Part>)> {
     let (mut parts, mut sums) = (Vec::new(), Vec::new());
-    for bytes in files {
-        parts.push(Part::read(bytes).context("a part of the snapshot cannot be used")?);
+    for (name, bytes) in files {
+        parts.push(Part::read(bytes).with_context(|| format!("{name} cannot be used"))?);
         sums.push((bytes.len() as u64, xxh3_128(bytes)));
     }
     check_line(&parts).context("the parts are no consistent line")?;

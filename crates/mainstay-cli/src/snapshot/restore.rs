@@ -33,7 +33,8 @@ pub(crate) fn run(options: &Restore) -> anyhow::Result<Verdict> {
     let node = NodeId(*node);
     let line = Line::read(directory)?;
     let Some(bytes) = line.bytes(node)? else {
-        let explanation = format!("{} has no part of {node}", directory.display());
+        let explanation =
+            format!("{} has no part of {node}; it has nodes {}", directory.display(), line.nodes());
         return Err(UsageError { explanation }.into());
     };
     if fs::read_dir(to).is_ok_and(|mut files| files.next().is_some()) || to.is_file() {

@@ -8,6 +8,7 @@ mod full_disk;
 mod harness;
 mod journal;
 mod mpi;
+mod mpi_damage;
 mod nodes;
 mod outputs;
 mod serve;

@@ -85,6 +85,9 @@ fn snapshot_during_kills_and_go_back(policy: &str, how_taken: &[&str]) {
         let again = run(&folder, &["restore", line, "--node", node, "--to", &to]);
         assert_eq!(again.code, 2, "a directory that is not empty is refused: {}", again.err);
     }
+    let nobody = run(&folder, &["restore", line, "--node", "4", "--to", "n4.mainstay"]);
+    assert_eq!(nobody.code, 2);
+    assert!(nobody.err.contains("no part of node 4; it has nodes 1, 2, 3"), "{}", nobody.err);
     let nodes = Nodes::start_in(folder, &how);
     let deliveries = |node: usize| manifest["nodes"][node]["deliveries"].as_u64().expect("a number");
     for node in 0..3 {
@@ -104,6 +107,26 @@ fn snapshot_during_kills_and_go_back(policy: &str, how_taken: &[&str]) {
     std::fs::write(&part, bytes).expect("it can be written");
     let damaged = run(&taken_into, &["snapshot", "verify", "line"]);
     assert_eq!(damaged.code, 1, "{} {}", damaged.out, damaged.err);
+    assert!(damaged.err.contains("line/node-2 cannot be used"), "the file is named: {}", damaged.err);
+}
+
+#[test]
+fn a_directory_that_is_no_snapshot_is_met_with_the_next_step() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    std::fs::write(folder.path("file"), "").expect("a file");
+    for (name, what) in
+        [("absent", "absent is not there"), ("empty", "empty is no snapshot"), ("file", "file is a file")]
+    {
+        for arguments in
+            [&["snapshot", "verify", name][..], &["restore", name, "--node", "1", "--to", "n1.mainstay"]]
+        {
+            let said = run(&folder, arguments);
+            assert_eq!(said.code, 3, "{}", said.err);
+            let next = "name the directory that `mainstay snapshot` made";
+            assert!(said.err.contains(what) && said.err.contains(next), "{}", said.err);
+        }
+    }
 }
 
 #[test]

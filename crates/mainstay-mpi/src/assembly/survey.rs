@@ -5,6 +5,7 @@ use crate::envelopes::Envelope;
 use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
 use crate::matching::{Class, CommKey, OpenPost, Received, Rule, Sends, Sent};
+use crate::reader::damage::Damage;
 use crate::reader::{Reader, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(super) struct Survey {
     unhandled: BTreeMap<String, u64>,
     ended: bool,
     calls: u64,
+    /// What is wrong with the log.
+    pub(super) damage: Option<Damage>,
 }
 
 /// Communicators of one log, by the place of their records.
@@ -168,7 +171,6 @@ impl Survey {
     fn walk(&mut self, mut reader: Reader, mut call: impl FnMut(&mut Self, &Record)) {
         let mut before = String::new();
         while let Some(record) = reader.next_record() {
-            self.calls += super::calls_of(&record);
             match record.kind {
                 Kind::Call => {
                     call(self, &record);
@@ -176,7 +178,7 @@ impl Survey {
                 }
                 Kind::Unhandled => {
                     let name = self.name(&record).to_owned();
-                    *self.unhandled.entry(name).or_default() += super::calls_of(&record);
+                    *self.unhandled.entry(name).or_default() += record.calls();
                 }
                 Kind::Comm => {
                     if let Some(comm) = Comm::decode(&record.body) {
@@ -184,10 +186,11 @@ impl Survey {
                     }
                 }
                 Kind::Names => self.names = decode_texts(&record.body).unwrap_or_default(),
-                Kind::End => self.ended = true,
                 _ => {}
             }
         }
+        (self.calls, self.ended) = (reader.calls(), reader.ended());
+        self.damage = reader.damage().cloned();
     }
 
     fn name(&self, record: &Record) -> &str {
@@ -206,6 +209,9 @@ impl Survey {
     pub(super) fn hint(&self, rank: i64) -> String {
         if let Some(unrecorded) = self.unrecorded(rank) {
             return unrecorded;
+        }
+        if let Some(damage) = &self.damage {
+            return damage.to_string();
         }
         let end = if self.ended { "ended" } else { "was cut off" };
         format!("the log of rank {rank} {end} after {} calls", self.calls)

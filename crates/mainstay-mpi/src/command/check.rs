@@ -3,6 +3,7 @@
 use crate::format::stop_reason;
 use crate::history::{self, Communicators, History, Messages, Outgoing, Posted, WorldRank};
 use crate::reader::ReadError;
+use crate::reader::damage::Damage;
 use crate::run::Run;
 use crate::waiting::{self, Standing, State};
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub enum Log {
     Missing,
     /// It ends within the process, after so many calls; and the system's number of the error that ended it, if one did.
     Cut(u64, Option<i32>),
+    /// It is damaged.
+    Damaged(Damage),
     /// It is complete, and has calls that are only counted.
     Counted(BTreeMap<String, u64>),
 }
@@ -64,6 +67,12 @@ impl Checked {
         let complete = self.logs.values().all(|log| *log == Log::Complete);
         let matched = self.not_received.is_empty() && self.not_matched.is_empty() && self.not_sent == 0;
         complete && matched && self.disagreeing.is_empty() && self.collectives.is_empty()
+    }
+
+    /// Whether a log is damaged: what else was found may come of that.
+    #[must_use]
+    pub fn damaged(&self) -> bool {
+        self.logs.values().any(|log| matches!(log, Log::Damaged(_)))
     }
 
     /// How to call a communicator.
@@ -114,7 +123,9 @@ fn look(histories: &[History], communicators: Communicators) -> Checked {
 }
 
 fn log_of(history: &History) -> Log {
-    if let Some((errno, calls)) = history.tail.stopped {
+    if let Some(damage) = &history.damage {
+        Log::Damaged(damage.clone())
+    } else if let Some((errno, calls)) = history.tail.stopped {
         Log::Cut(calls, Some(errno))
     } else if !history.ended {
         Log::Cut(history.calls, None)
@@ -173,6 +184,7 @@ impl Checked {
             match log {
                 Log::Complete => {}
                 Log::Missing => lines.push(format!("rank {rank}: has no log")),
+                Log::Damaged(damage) => lines.push(format!("rank {rank}: {damage}")),
                 Log::Cut(calls, Some(errno)) => lines.push(format!(
                     "rank {rank}: recording stopped after call {calls}: {}",
                     stop_reason(*errno)

@@ -6,6 +6,7 @@ use crate::format::Kind;
 use crate::objects::FIRST_MADE;
 use crate::operation::Wildcards;
 use crate::reader::ReadError;
+use crate::reader::damage::Damage;
 use crate::run::Run;
 use crate::walk::{Seen, Step, Walk};
 
@@ -53,6 +54,25 @@ pub struct Difference {
     pub polls: [u64; 2],
 }
 
+/// Two runs cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum DiffError {
+    /// A log cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// They are of MPIs that call the same things by other numbers.
+    #[error(
+        "the runs are of two MPIs, {one} and {other}, which have other numbers for the same constants: only runs of MPIs with the same \
+         binary interface can be compared; record the program twice under one of them"
+    )]
+    OtherMpi {
+        /// What the MPI of the first run calls itself.
+        one: String,
+        /// And that of the other.
+        other: String,
+    },
+}
+
 /// How two runs of a rank differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankDiff {
@@ -66,14 +86,23 @@ pub struct RankDiff {
     pub sent_bytes: (u64, Option<u64>),
     /// Results before it whose bytes differ: receives and collectives.
     pub received_bytes: (u64, Option<u64>),
+    /// What is wrong with the logs, as far as they were read.
+    pub damage: [Option<Damage>; 2],
 }
 
 /// Compares a rank of two runs. Reads both logs once, up to the first difference.
 ///
 /// # Errors
-/// [`ReadError`].
-pub fn diff_rank(runs: [&Run; 2], rank: u32) -> Result<RankDiff, ReadError> {
+/// [`DiffError`].
+pub fn diff_rank(runs: [&Run; 2], rank: u32) -> Result<RankDiff, DiffError> {
     let [one, other] = runs;
+    let libraries = [one.start(rank)?.library, other.start(rank)?.library];
+    // A log that was cut off in MPI_Init does not say it, and has no constant, either.
+    let known = libraries.iter().all(|library| !library.is_empty());
+    if known && Wildcards::of(&libraries[0]) != Wildcards::of(&libraries[1]) {
+        let [one, other] = libraries.map(|library| library.lines().next().unwrap_or_default().to_owned());
+        return Err(DiffError::OtherMpi { one, other });
+    }
     let mut sides = [Side::over(one, rank)?, Side::over(other, rank)?];
     let mut diff = RankDiff { rank, ..RankDiff::default() };
     loop {
@@ -95,6 +124,7 @@ pub fn diff_rank(runs: [&Run; 2], rank: u32) -> Result<RankDiff, ReadError> {
         };
         if first.is_some() || sides[0].next.is_none() {
             diff.first = first;
+            diff.damage = [0, 1].map(|side: usize| sides[side].walk.damage().cloned());
             return Ok(diff);
         }
         diff.same_calls += 1;
@@ -151,6 +181,7 @@ impl Side {
         match &self.next {
             Some(seen) => self.walk.name(seen.function).to_owned(),
             None if self.walk.ended => "the process ended".to_owned(),
+            None if self.walk.damage().is_some() => "its log is damaged".to_owned(),
             None => match self.walk.entered() {
                 Some((function, call, _)) if call == self.walk.calls + 1 => {
                     format!("cut off in {}", self.walk.name(function))

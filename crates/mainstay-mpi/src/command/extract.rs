@@ -7,8 +7,9 @@ use crate::format::{FileHeader, Kind};
 use crate::matching::Rule;
 use crate::pages::{CreateError, Head, Pages};
 use crate::payload::Payload;
+use crate::reader::damage::Damage;
 use crate::reader::{ReadError, Tail};
-use crate::run::Run;
+use crate::run::{Run, RunError};
 use crate::settings::rank_name;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,13 +27,8 @@ pub struct Extracted {
 #[derive(Debug, thiserror::Error)]
 pub enum ExtractError {
     /// The run cannot be read.
-    #[error("{} is not a recorded run: name the folder that `mainstay mpi record --dir` made", folder.display())]
-    Run {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// It has no log of that rank.
     #[error("the run has no log of rank {rank}")]
     NoRank {
@@ -56,9 +52,12 @@ pub enum ExtractError {
     /// A log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A log is damaged.
+    #[error("{0}: no bundle was made, the run is as it was")]
+    Damaged(Damage),
     /// The logs do not fit each other.
     #[error("the logs of the run do not fit together: no bundle was made, the run is as it was")]
-    Assembly(#[from] AssemblyError<io::Error>),
+    Assembly(#[source] AssemblyError<io::Error>),
     /// The new log cannot be made.
     #[error(transparent)]
     Create(#[from] CreateError),
@@ -70,12 +69,22 @@ pub enum ExtractError {
     Write(#[source] io::Error),
 }
 
+impl From<AssemblyError<io::Error>> for ExtractError {
+    fn from(error: AssemblyError<io::Error>) -> Self {
+        match error {
+            AssemblyError::Damaged(damage) => Self::Damaged(damage),
+            AssemblyError::Read(error) => Self::Read(error),
+            error => Self::Assembly(error),
+        }
+    }
+}
+
 /// Makes a bundle of a rank in `output`, a folder that is not there yet, or is empty; with `overwrite` a bundle that is there is removed.
 ///
 /// # Errors
 /// [`ExtractError`]; then the folder is not there, but for [`ExtractError::Folder`] and [`ExtractError::Itself`].
 pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Result<Extracted, ExtractError> {
-    let run = Run::open(folder).map_err(|source| ExtractError::Run { folder: folder.to_owned(), source })?;
+    let run = Run::open(folder)?;
     if !run.ranks.contains(&rank) {
         return Err(ExtractError::NoRank { rank });
     }
@@ -99,7 +108,7 @@ pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Resu
 
 fn write_log(run: &Run, rank: u32, header: FileHeader, output: &Path) -> Result<Assembled, ExtractError> {
     let log = output.join(format!("{}.log", rank_name(i64::from(rank))));
-    let header = FileHeader { payload: Payload::Receiver, ..header };
+    let header = FileHeader { payload: Payload::Receiver, kept_pages: 0, ..header };
     let mut pages = Pages::create(&log, &log.with_extension("ring"), header)?;
     let mut calls = 0;
     let mut ended = false;
@@ -107,9 +116,12 @@ fn write_log(run: &Run, rank: u32, header: FileHeader, output: &Path) -> Result<
         ended |= record.kind == Kind::End;
         let head =
             Head { kind: record.kind, function: record.function, thread: record.thread, call: calls + 1 };
-        calls += crate::assembly::calls_of(&record);
+        calls += record.calls();
         pages.append(head, &[&record.body]).map_err(io::Error::from_raw_os_error)
     })?;
+    if let Some(damage) = assembled.cut_by {
+        return Err(ExtractError::Damaged(damage));
+    }
     let tail = tail(run, rank)?;
     match (&assembled.cut, tail.stopped, tail.entered) {
         (None, None, None) => {}

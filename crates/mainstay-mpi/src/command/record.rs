@@ -193,8 +193,8 @@ pub fn record(options: &Options) -> Result<Recorded, RecordError> {
         Ok(status) => status,
         Err(source) => return Err(RecordError::Start { launcher, source }),
     };
-    let run =
-        Run::open(&folder.path).map_err(|source| RecordError::Io { path: folder.path.clone(), source })?;
+    let run = Run::look_into(&folder.path)
+        .map_err(|source| RecordError::Io { path: folder.path.clone(), source })?;
     match (run.ranks.len(), run.without_rank) {
         (0, 0) => Err(RecordError::Nothing { launcher, status, family: prepared.family }),
         (0, starting) => {

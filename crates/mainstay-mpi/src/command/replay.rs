@@ -2,12 +2,12 @@
 
 use super::bundle::{Bundle, BundleError};
 use super::toolchain;
-use crate::assembly::calls_of;
 use crate::ending::{Cause, Ending};
 use crate::format::Kind;
 use crate::payload::Payload;
-use crate::reader::ReadError;
-use crate::run::{Run, Start};
+use crate::reader::damage::Damage;
+use crate::reader::{ReadError, Reader};
+use crate::run::{Run, RunError, Start};
 use crate::settings;
 use crate::verdict::{self, Left};
 use std::fmt::Write as _;
@@ -57,6 +57,8 @@ pub struct Replayed {
     pub ended: bool,
     /// The status that the recorded process left with by `_exit`, if it did.
     pub recorded_left: Option<i32>,
+    /// What is wrong with the log.
+    pub damage: Option<Damage>,
 }
 
 /// What a replay came to.
@@ -76,6 +78,8 @@ pub enum Outcome {
     Diverged,
     /// A call that cannot be replayed.
     Unsupported,
+    /// The log is damaged, and was replayed as far as it is good.
+    Damaged,
 }
 
 impl Replayed {
@@ -86,6 +90,7 @@ impl Replayed {
         let at_end = self.left.calls == self.calls && !self.ended;
         let code = |status: i32| status & 0xff;
         match (self.left.word.as_str(), self.recorded_left, self.left.exited) {
+            ("log-ends" | "went-on" | "", ..) if self.damage.is_some() && at_end => Outcome::Damaged,
             ("complete", ..) => Outcome::Complete,
             ("log-ends", ..) => Outcome::LogEnds,
             ("until", ..) => Outcome::Until,
@@ -103,7 +108,7 @@ impl Replayed {
     pub fn same(&self) -> bool {
         match self.outcome() {
             Outcome::Complete | Outcome::CrashedAgain | Outcome::LogEnds | Outcome::Until => true,
-            Outcome::WentOn | Outcome::Diverged | Outcome::Unsupported => false,
+            Outcome::WentOn | Outcome::Diverged | Outcome::Unsupported | Outcome::Damaged => false,
         }
     }
 
@@ -120,6 +125,7 @@ impl Replayed {
             Outcome::WentOn => format!("went on: {end}"),
             Outcome::Diverged => format!("diverged: {end}"),
             Outcome::Unsupported => format!("unsupported: {end}"),
+            Outcome::Damaged => "as far as the log is good".to_owned(),
         };
         match self.left.differences {
             0 => line,
@@ -151,12 +157,13 @@ impl Replayed {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The run cannot be read.
-    #[error("{} is not a recorded run: name the folder that `mainstay mpi record --dir` or `mpi extract` made", folder.display())]
-    Run {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// What recorded the run, and would replay it, is gone.
+    #[error("{} is missing, which recorded the run and replays it: nothing was run; bring it from the folder of the recording", shim.display())]
+    NoShim {
+        /// Where it should be.
+        shim: PathBuf,
     },
     /// It has no log of that rank.
     #[error("the run has no log of rank {rank}; it has {ranks}")]
@@ -244,8 +251,7 @@ pub enum ReplayError {
 /// # Errors
 /// [`ReplayError`] when nothing could be started.
 pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
-    let run = Run::open(&options.folder)
-        .map_err(|source| ReplayError::Run { folder: options.folder.clone(), source })?;
+    let run = Run::open(&options.folder)?;
     if !run.ranks.contains(&options.rank) {
         return Err(ReplayError::NoRank { rank: options.rank, ranks: listed(&run.ranks) });
     }
@@ -272,6 +278,9 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         if !start.folder.is_dir() {
             start.folder = ".".into();
         }
+    }
+    if !run.shim().is_file() {
+        return Err(ReplayError::NoShim { shim: run.shim() });
     }
     let hash = std::fs::read(&start.program).map(|bytes| settings::program_hash(&bytes));
     if hash.ok().as_ref() != Some(&start.hash) && !options.changed_program {
@@ -335,7 +344,8 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
         source,
     })?;
     let left = verdict::read(&verdict).unwrap_or_default();
-    Ok(Replayed { status, left, calls: end.calls, ended: end.ending.is_some(), recorded_left: end.left })
+    let (calls, ended) = (end.calls, end.ending.is_some());
+    Ok(Replayed { status, left, calls, ended, recorded_left: end.left, damage: end.damage })
 }
 
 /// The executable by the path that it was started by, where that still leads to it: a Python in a virtual environment finds its modules
@@ -434,13 +444,14 @@ fn debugger(
 }
 
 /// How the log of a rank ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct End {
     calls: u64,
     /// How the process ended, if it ended by itself.
     ending: Option<Ending>,
     /// The status it left with by `_exit`.
     left: Option<i32>,
+    damage: Option<Damage>,
 }
 
 impl End {
@@ -448,12 +459,12 @@ impl End {
         let mut reader = run.reader(rank)?;
         let mut end = Self { left: reader.tail().left, ..Self::default() };
         while let Some(record) = reader.next_record() {
-            end.calls += calls_of(&record);
             if record.kind == Kind::End {
                 end.ending = Some(Ending::of_record(&record.body));
                 end.left = None;
             }
         }
+        (end.calls, end.damage) = (reader.calls(), reader.damage().cloned());
         Ok(end)
     }
 

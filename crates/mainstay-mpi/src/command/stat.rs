@@ -5,6 +5,7 @@ use crate::ending::Ending;
 use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
 use crate::payload::Payload;
+use crate::reader::damage::Damage;
 use crate::reader::{ReadError, Record};
 use crate::run::Run;
 use crate::varint::Bytes;
@@ -50,6 +51,8 @@ pub struct RankStat {
     pub stalls: (u64, u64),
     /// Bytes of the log.
     pub log_bytes: u64,
+    /// What is wrong with the log.
+    pub damage: Option<Damage>,
 }
 
 /// Reads the log of a rank.
@@ -64,18 +67,12 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
     // A clock of the C library is a call, too, and no place that somebody looks for.
     let mut last = None;
     while let Some(record) = reader.next_record() {
-        if reader.passed_gap()
-            && let Some(gap) = reader.gap()
-        {
-            stat.not_kept = (gap.next_call - 1).saturating_sub(stat.calls);
-            stat.calls += stat.not_kept;
-        }
+        stat.calls = reader.calls();
         let name = names.get(usize::from(record.function)).cloned().unwrap_or_default();
         let is_clock = !name.starts_with("MPI_");
-        let count = record.body.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+        let count = record.calls();
         match record.kind {
             Kind::Call => {
-                stat.calls += 1;
                 *stat.by_call.entry(name.clone()).or_default() += 1;
                 stat.take_call(&name, &record, &comms);
                 if !is_clock {
@@ -83,13 +80,11 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
                 }
             }
             Kind::Misses => {
-                stat.calls += count;
                 stat.misses += count;
                 *stat.by_call.entry(name).or_default() += count;
                 last = Some((record.function, stat.calls));
             }
             Kind::Unhandled => {
-                stat.calls += count;
                 *stat.by_call.entry(name.clone()).or_default() += count;
                 *stat.unhandled.entry(name).or_default() += count;
             }
@@ -112,6 +107,9 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
             Kind::Type | Kind::Fortran | Kind::Start | Kind::Pad | Kind::Clock => {}
         }
     }
+    // Known also where nothing whole stands behind a gap.
+    (stat.calls, stat.not_kept) = (reader.calls(), reader.calls_not_kept());
+    stat.damage = reader.damage().cloned();
     let tail = reader.tail();
     stat.stopped = tail.stopped.map(|stopped| stopped.0);
     stat.left = tail.left.filter(|_| !stat.ended);

@@ -5,6 +5,7 @@ use crate::format::Kind;
 use crate::history::{self, Communicators, Message};
 use crate::operation::{Begins, Class};
 use crate::reader::ReadError;
+use crate::reader::damage::Damage;
 use crate::run::Run;
 use crate::walk::{Step, Walk};
 use std::collections::BTreeMap;
@@ -97,6 +98,7 @@ impl Bar {
 /// One rank, times in nanoseconds on the wall.
 struct Row {
     rank: u32,
+    damage: Option<Damage>,
     bars: Vec<Bar>,
     merged: bool,
     open: Option<(String, u64)>,
@@ -104,11 +106,20 @@ struct Row {
     times: BTreeMap<u64, (u64, u64)>,
 }
 
+/// What was made of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// The page.
+    pub page: String,
+    /// What is wrong with logs: those ranks are drawn as far as they are good.
+    pub damage: Vec<Damage>,
+}
+
 /// The page for a run.
 ///
 /// # Errors
 /// [`TimelineError`].
-pub fn timeline(run: &Run, limits: Limits) -> Result<String, TimelineError> {
+pub fn timeline(run: &Run, limits: Limits) -> Result<Timeline, TimelineError> {
     let bounded = run.ranks.iter().map(|rank| Ok(run.reader(*rank)?.gap().is_some()));
     let bounded = bounded.collect::<Result<Vec<_>, ReadError>>()?.contains(&true);
     let mut messages = if bounded { Vec::new() } else { messages(run)? };
@@ -143,9 +154,11 @@ pub fn timeline(run: &Run, limits: Limits) -> Result<String, TimelineError> {
     if step > 1 {
         notes.push(format!("one of {step} messages is drawn"));
     }
+    let damage: Vec<Damage> = rows.iter().filter_map(|row| row.damage.clone()).collect();
+    notes.extend(damage.iter().map(ToString::to_string));
     let title = format!("{} ({} ranks)", start.arguments.join(" "), run.ranks.len());
     let data = encode(&title, &notes, &names, &rows, &messages, (first, last));
-    Ok(PAGE.replacen(PLACE, &data, 1))
+    Ok(Timeline { page: PAGE.replacen(PLACE, &data, 1), damage })
 }
 
 /// Messages of which both ends are in the logs.
@@ -218,9 +231,11 @@ fn row(
     for time in times.values_mut() {
         *time = (ns(time.0), ns(time.1));
     }
-    let entered = walk.entered().filter(|(_, call, _)| !walk.ended && *call == walk.calls + 1);
+    let whole = !walk.ended && walk.damage().is_none();
+    let entered = walk.entered().filter(|(_, call, _)| whole && *call == walk.calls + 1);
     Ok(Row {
         rank,
+        damage: walk.damage().cloned(),
         merged: bars.width > 0,
         open: entered.map(|(function, call, _)| (walk.name(function).to_owned(), call)),
         bars: bars.bars,

@@ -23,7 +23,8 @@ pub enum Fault {
 #[must_use]
 pub fn fault(stat: &RankStat) -> Option<Fault> {
     match (stat.ended || stat.left.is_some(), stat.cut_in.is_some()) {
-        _ if stat.stopped.is_some() || stat.ended && stat.ending.is_clean() => None,
+        // How a log ended that is damaged now is not known.
+        _ if stat.damage.is_some() || stat.stopped.is_some() || stat.ended && stat.ending.is_clean() => None,
         (true, false) => Some(Fault::Itself),
         (true, true) => Some(Fault::ByMpi),
         (false, false) => Some(Fault::BetweenCalls),
@@ -42,6 +43,9 @@ pub fn suspects(stats: &[RankStat]) -> Option<(Fault, Vec<u32>)> {
 /// How a rank's log ends, in words.
 #[must_use]
 pub fn end_text(stat: &RankStat) -> String {
+    if let Some(damage) = &stat.damage {
+        return damage.to_string();
+    }
     let end = match stat.stopped {
         Some(errno) => format!("recording stopped after call {}: {}", stat.calls, stop_reason(errno)),
         None => end_of_process(stat),

@@ -42,6 +42,7 @@ pub(super) fn request_kind_of(kind: c_int) -> RequestKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ending::Cause;
     use std::collections::BTreeMap;
 
     /// The constants of the header, by name.
@@ -98,8 +99,17 @@ mod tests {
         for (name, kind) in requests {
             assert_eq!(request_kind_of(header[name]), kind, "{name}");
         }
+        let endings = [
+            ("ENDED_UNKNOWN", Cause::Unknown),
+            ("ENDED_FINALIZED", Cause::Finalized),
+            ("ENDED_EXIT", Cause::Exit),
+            ("ENDED_ABORT", Cause::Abort),
+        ];
+        for (name, cause) in endings {
+            assert_eq!(Cause::from_number(u64::try_from(header[name]).expect("small")), cause, "{name}");
+        }
         // One more is the shim's own: it has not begun.
-        let all = own.len() + roles.len() + kinds.len() + requests.len() + 1;
+        let all = own.len() + roles.len() + kinds.len() + requests.len() + endings.len() + 1;
         assert_eq!(header.len(), all, "a constant that is not compared: {header:?}");
     }
 }

@@ -17,25 +17,31 @@ pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Gives back the page that goes when `page` is written into a log that keeps its first page and the `kept` latest. Its place
-/// reads as zeroes.
+/// Gives back the page that goes when `page` is written into a log with a bound. Its place reads as zeroes.
 ///
 /// # Errors
 /// What the system says.
-pub(super) fn give_back_before(log: &File, header: &FileHeader, page: u64, kept: u64) -> io::Result<()> {
-    match page.checked_sub(kept) {
-        None | Some(0) => Ok(()),
-        Some(oldest) => punch(log, header.log_offset(oldest), u64::from(header.page_bytes)),
+pub(super) fn give_back_before(log: &File, header: &FileHeader, page: u64) -> io::Result<()> {
+    match page.checked_sub(u64::from(header.kept_pages)) {
+        Some(oldest) if header.kept_pages > 0 && oldest > 0 => {
+            punch(log, header.log_offset(oldest), u64::from(header.page_bytes))
+        }
+        _ => Ok(()),
     }
 }
 
-/// Whether the file system can do that at all.
+/// Whether a log with a bound can do that at all; one without need not.
 ///
 /// # Errors
 /// What the system says where it cannot.
 pub(super) fn can_give_back(log: &File, header: &FileHeader) -> io::Result<()> {
+    if header.kept_pages == 0 {
+        return Ok(());
+    }
     // Behind the end there is nothing to lose.
-    punch(log, header.log_offset(0), u64::from(header.page_bytes))
+    let punched = punch(log, header.log_offset(0), u64::from(header.page_bytes));
+    let text = "--keep-last: its file system cannot give back a part of a file";
+    punched.map_err(|error| io::Error::new(error.kind(), format!("{text}: {error}")))
 }
 
 fn punch(log: &File, at: u64, bytes: u64) -> io::Result<()> {

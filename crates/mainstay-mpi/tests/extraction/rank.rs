@@ -86,7 +86,8 @@ impl Rank {
         page_bytes: u32,
     ) -> Self {
         let cores = policies.iter().map(|&(payload, compression)| {
-            let header = FileHeader { run: [9; 16], page_bytes, pages: 2, payload, compression };
+            let header =
+                FileHeader { run: [9; 16], page_bytes, pages: 2, payload, compression, kept_pages: 0 };
             let directory = folder.join(payload.to_string());
             let name = mainstay_mpi::settings::rank_name(i64::try_from(rank).expect("few ranks"));
             let mut recording = Recording::create(&directory, &name, header, false).expect("a log");

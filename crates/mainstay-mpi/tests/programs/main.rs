@@ -489,7 +489,7 @@ fn a_log_beyond_its_bound_is_good_for_stat_and_timeline_and_nothing_else() {
         let stat = rank_stat(&recorded.run, 0).expect("a log");
         assert!(stat.ended && stat.not_kept > 2000 && stat.calls > stat.not_kept + 1000, "{stat:?}");
         assert!(stat.log_bytes <= KEPT_BYTES + 3 * 4096, "{}", stat.log_bytes);
-        let page = timeline(&recorded.run, Limits::default()).expect("a page");
+        let page = timeline(&recorded.run, Limits::default()).expect("a page").page;
         assert!(page.contains("messages are not drawn"));
         let options = replay::Options { folder: scene.path("run"), rank: 0, ..replay::Options::default() };
         let refused = replay::replay(&options).expect_err("most of it is gone").to_string();
