@@ -5,8 +5,8 @@ use super::toolchain;
 use crate::ending::{Cause, Ending};
 use crate::format::Kind;
 use crate::payload::Payload;
+use crate::reader::ReadError;
 use crate::reader::damage::Damage;
-use crate::reader::{ReadError, Reader};
 use crate::run::{Run, RunError, Start};
 use crate::settings;
 use crate::verdict::{self, Left};
@@ -311,7 +311,7 @@ pub fn replay(options: &Options) -> Result<Replayed, ReplayError> {
     }
     let mut command = if options.debugger {
         set(settings::DEBUGGER, "1".to_owned());
-        debugger(options, &start, bundle.as_ref(), &variables, end)
+        debugger(options, &start, bundle.as_ref(), &variables, &end)
             .map_err(|source| ReplayError::Start { what: "gdb".to_owned(), source })?
     } else {
         let (program, words) = match &bundle {
@@ -398,7 +398,7 @@ fn debugger(
     start: &Start,
     bundle: Option<&Bundle>,
     variables: &[(String, String)],
-    end: End,
+    end: &End,
 ) -> io::Result<Command> {
     let mut script = String::from(
         "set pagination off\nset confirm off\nset startup-with-shell off\nset breakpoint pending on\n\

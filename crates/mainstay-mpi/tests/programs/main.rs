@@ -4,6 +4,7 @@
 
 mod bundles;
 mod endings;
+mod killed;
 mod wheels;
 
 use mainstay_mpi::command::check::check;
@@ -12,7 +13,6 @@ use mainstay_mpi::command::replay::{self, Outcome, ReplayError, Replayed};
 use mainstay_mpi::command::stat::rank_stat;
 use mainstay_mpi::command::timeline::{Limits, timeline};
 use mainstay_mpi::payload::Payload;
-use mainstay_mpi::run::Run;
 use mainstay_mpi::run::Run;
 use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
 use std::path::{Path, PathBuf};
@@ -364,28 +364,6 @@ fn every_rank_of_an_mpi4py_program_replays_alone() {
     for mpi in [OPEN_MPI].into_iter().filter(|mpi| mpi.is_installed("a program in Python")) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/kernels.py");
         Scene::new(mpi, &[python, &script.display().to_string()]).assert_every_rank_replays();
-    }
-}
-
-#[test]
-fn a_rank_that_was_killed_replays_to_the_call_it_was_in() {
-    for mpi in installed("a killed rank") {
-        let scene = Scene::compiled(mpi, "mpicc", "kernels.c", &["killed"]);
-        let recorded = scene.record();
-        assert!(!recorded.status.success());
-        let stat = rank_stat(&recorded.run, 1).expect("a log");
-        assert!(!stat.ended);
-        let replayed = scene.replay(1);
-        // It kills itself between two calls, and so does its replay.
-        assert!(replayed.same(), "{}", replayed.line());
-        assert_eq!(replayed.left.calls, stat.calls);
-        scene.assert_same_output(1);
-        // The others were in the next exchange when the launcher ended them.
-        for rank in [0, 2] {
-            let replayed = scene.replay(rank);
-            assert_eq!(replayed.left.word, "log-ends", "{}", replayed.line());
-            scene.assert_same_output(rank);
-        }
     }
 }
 
