@@ -52,4 +52,14 @@ pub(crate) const BRANCHES: &[Reach] = &[
 ];
 
 /// The rules that it shows broken, end to end.
-pub(crate) const RULES: &[Rule] = &[];
+pub(crate) const RULES: &[Rule] = &[
+    Rule::StrictMajority,
+    Rule::AdoptAccepted,
+    Rule::PromiseDurable,
+    Rule::ViewFence,
+    Rule::RetryFromTable,
+    Rule::AcceptedSafe,
+    Rule::OlderViewRefused,
+    Rule::WedgedTakesNothing,
+    Rule::TableMovesWithData,
+];
