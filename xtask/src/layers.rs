@@ -29,6 +29,7 @@ const CLIENT: &str = "mainstay-client";
 const SIM: &str = "mainstay-sim";
 const BENCH: &str = "mainstay-bench";
 const CHECKSUM: &str = "mainstay-checksum";
+const NODE: &str = "mainstay-node";
 const MPI: &str = "mainstay-mpi";
 const CLI: &str = "mainstay-cli";
 
@@ -52,6 +53,7 @@ pub const LAYERS: &[Layer] = &[
     plain(DISK, &[TYPES, JOURNAL]),
     plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
     plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(NODE, &[TYPES, JOURNAL, GROUP, REGION, REPLICA, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
@@ -62,7 +64,10 @@ pub const LAYERS: &[Layer] = &[
     plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, MPI]),
     plain(
         CLI,
-        &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI],
+        &[
+            TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI,
+            GROUP, REPLICA, NODE,
+        ],
     ),
     // chores: no part of the product
     plain("xtask", &[]),

@@ -1,0 +1,558 @@
+//! What a node does for the clients connected to it: it is a client of the region for them, and knows no socket and no clock.
+//!
+//! ```text
+//!   commands of a connection ─> parts, one for each key ─> reads, at the stamper ──────────┐
+//!                                  │ wait for an earlier part    writes, region's client.rs ──┤ messages to members
+//!   replies, in their order <──────┴─────── outcome, version <────────────────────────────┘
+//! ```
+//!
+//! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
+
+use crate::numbers::Numbers;
+use crate::resp::Reply;
+use crate::session::{Part, Session, Task, found, written};
+use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
+use mainstay_region::copies::Copies;
+use mainstay_region::limits::Config;
+use mainstay_region::message::{Body, Freshness, Message, Query};
+use mainstay_region::operation::{Operation, shard_of};
+use mainstay_region::patterns::Pattern;
+use mainstay_types::id::{ClientId, ThreadId};
+use mainstay_types::operation::OperationId;
+use mainstay_types::time::Time;
+use mainstay_types::view::{MemberId, View};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+mod commands;
+
+/// How long things are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatewayTimes {
+    /// An operation or read without an answer is sent again.
+    pub retry_after: Duration,
+    /// An operation without an answer is unknown; a read is refused.
+    pub deadline: Duration,
+    /// How long commands are held while this node does not serve: longer than a change of the view takes.
+    pub held_max: Duration,
+    /// A connection that wrote nothing for so long takes a new client number: the region may have forgotten the old one.
+    pub number_idle_max: Duration,
+}
+
+impl Default for GatewayTimes {
+    fn default() -> Self {
+        Self {
+            retry_after: Duration::from_millis(100),
+            deadline: Duration::from_secs(5),
+            held_max: Duration::from_secs(3),
+            number_idle_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What the node is asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GatewayEffect {
+    /// Send this in the name of this client.
+    Send {
+        /// To whom.
+        to: MemberId,
+        /// Who gets the answer.
+        client: ClientId,
+        /// What.
+        message: Message,
+    },
+    /// Write these bytes to a connection.
+    Write {
+        /// Which.
+        session: u64,
+        /// What.
+        bytes: Vec<u8>,
+        /// The commands that are answered by it.
+        answered: usize,
+        /// Close the connection behind it.
+        close: bool,
+    },
+    /// Answer with the node's state ([`Gateway::answer`]).
+    Status {
+        /// Whom.
+        place: Place,
+    },
+    /// Leave the group.
+    Leave,
+    /// Hear and tell these nodes nothing; none: hear all again. Answer with [`Gateway::answer`].
+    Cut {
+        /// Whom to answer.
+        place: Place,
+        /// Who is cut off.
+        addresses: Vec<SocketAddr>,
+    },
+}
+
+/// A command of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    session: u64,
+    command: u64,
+}
+
+/// Whether this node serves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// It does.
+    pub serves: bool,
+    /// How it stands, in a sentence, its first word for programs.
+    pub explanation: String,
+}
+
+/// Who waits for an operation or a read.
+#[derive(Clone, Debug)]
+enum Waiter {
+    Part(Part),
+    Numbers,
+}
+
+#[derive(Debug)]
+struct Read {
+    waiter: Waiter,
+    key: Vec<u8>,
+    since: Time,
+    tried: Time,
+}
+
+/// Who waits for a client number.
+#[derive(Clone, Copy, Debug)]
+enum Wanting {
+    Session(u64),
+    Reply(Place),
+}
+
+/// The gateway of one node to one region.
+#[derive(Debug)]
+pub struct Gateway {
+    times: GatewayTimes,
+    config: Config,
+    standing: Standing,
+    copies: Copies,
+    client: Client,
+    sessions: BTreeMap<u64, Session>,
+    writes: BTreeMap<OperationId, Vec<Waiter>>,
+    reads: BTreeMap<u64, Read>,
+    /// In whose name this node reads: no operation ever has this number.
+    reader: ClientId,
+    next_read: u64,
+    held: VecDeque<Part>,
+    numbers: Numbers,
+    wanting: VecDeque<Wanting>,
+    client_out: Vec<ClientEffect>,
+}
+
+impl Gateway {
+    /// A gateway to a region that is set up so. `drawn` is random, another one in each life of a node.
+    #[must_use]
+    pub fn new(config: Config, pattern: Pattern, times: GatewayTimes, drawn: u64) -> Self {
+        let client = Client::new(client_config(&config, pattern, &times));
+        let thread = ThreadId(u32::try_from(drawn >> 32).expect("half of it fits") | 1);
+        Self {
+            times,
+            config,
+            standing: Standing { serves: false, explanation: "STARTING".to_owned() },
+            copies: Copies::default(),
+            client,
+            sessions: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            // Numbers that are given out never come so far.
+            reader: ClientId(drawn | 1 << 63),
+            next_read: 0,
+            held: VecDeque::new(),
+            numbers: Numbers::new(thread),
+            wanting: VecDeque::new(),
+            client_out: Vec::new(),
+        }
+    }
+
+    /// The region is known: before this node serves for the first time.
+    pub fn configure(&mut self, config: Config, pattern: Pattern) {
+        self.client = Client::new(client_config(&config, pattern, &self.times));
+        self.config = config;
+    }
+
+    /// Operations and reads under way, and connections, for people.
+    #[must_use]
+    pub fn sizes(&self) -> [(&'static str, usize); 4] {
+        [
+            ("connections", self.sessions.len()),
+            ("writes_under_way", self.writes.len()),
+            ("reads_under_way", self.reads.len()),
+            ("commands_held", self.held.len()),
+        ]
+    }
+
+    /// A client has connected.
+    pub fn opened(&mut self, session: u64) {
+        self.sessions.insert(session, Session::default());
+    }
+
+    /// A client is gone. What it began goes on to its end.
+    pub fn closed(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        self.held.retain(|part| part.session != session);
+    }
+
+    /// Whether this node serves, as the group has it.
+    pub fn stand(&mut self, now: Time, standing: Standing, out: &mut Vec<GatewayEffect>) {
+        self.standing = standing;
+        if self.standing.serves {
+            for part in std::mem::take(&mut self.held) {
+                self.begin(now, part, out);
+            }
+            self.want_numbers(now, out);
+        }
+    }
+
+    /// A view that this node is in.
+    pub fn view(&mut self, now: Time, view: &View, out: &mut Vec<GatewayEffect>) {
+        self.copies = Copies::of(view);
+        let mut client_out = std::mem::take(&mut self.client_out);
+        self.client.view_known(now, view, &mut client_out);
+        self.client_out = client_out;
+        self.client_effects(now, out);
+        for request in self.reads.keys().copied().collect::<Vec<_>>() {
+            self.send_read(now, request, out);
+        }
+    }
+
+    /// Some time has gone by.
+    pub fn tick(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
+        let mut client_out = std::mem::take(&mut self.client_out);
+        self.client.tick(now, &mut client_out);
+        self.client_out = client_out;
+        self.client_effects(now, out);
+        for request in self.reads.keys().copied().collect::<Vec<_>>() {
+            let read = &self.reads[&request];
+            if now.since(read.since) >= self.times.deadline {
+                let read = self.reads.remove(&request).expect("it was there");
+                let refusal = self.refusal("no answer to a read");
+                match read.waiter {
+                    Waiter::Part(part) => self.finish(now, part, refusal, out),
+                    Waiter::Numbers => self.numbers.failed(),
+                }
+            } else if now.since(read.tried) >= self.times.retry_after {
+                self.send_read(now, request, out);
+            }
+        }
+        let held_max = self.times.held_max;
+        while self.held.front().is_some_and(|part| now.since(part.since) >= held_max) {
+            let part = self.held.pop_front().expect("there is one");
+            let refusal = self.refusal("nothing was sent");
+            self.finish(now, part, refusal, out);
+        }
+        self.refuse_parked(now, out);
+        if self.standing.serves {
+            self.want_numbers(now, out);
+        }
+    }
+
+    /// What waits for a client number and does not get one.
+    fn refuse_parked(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
+        let late = |part: &Part| now.since(part.since) >= self.times.deadline;
+        let overdue: Vec<Part> = self
+            .sessions
+            .values_mut()
+            .filter_map(|session| session.parked.pop_front_if(|part| late(part)))
+            .collect();
+        for part in overdue {
+            let refusal = self.refusal("nothing was sent");
+            self.finish(now, part, refusal, out);
+        }
+    }
+
+    fn refusal(&self, what: &str) -> Reply {
+        let word = if self.standing.serves { "TRYAGAIN" } else { "CLUSTERDOWN" };
+        Reply::Error(format!("{word} {}; {what}", self.standing.explanation))
+    }
+
+    /// Answers a command that the node was asked about.
+    pub fn answer(&mut self, place: Place, reply: Reply, out: &mut Vec<GatewayEffect>) {
+        if let Some(open) = self.sessions.get_mut(&place.session) {
+            open.answer(place.command, 0, reply);
+        }
+        self.write_answers(place.session, out);
+    }
+
+    fn begin(&mut self, now: Time, part: Part, out: &mut Vec<GatewayEffect>) {
+        if !self.standing.serves {
+            self.held.push_back(part);
+            return;
+        }
+        let Some(open) = self.sessions.get_mut(&part.session) else { return };
+        match &part.task {
+            Task::Read(_) => {
+                let key = part.key.clone();
+                self.read(now, Waiter::Part(part), key, out);
+            }
+            Task::Write(operation, _, Some(identity)) => {
+                let (client, sequence, again) = (identity.client, identity.sequence, identity.again);
+                let id = OperationId { client, thread: ThreadId(0), sequence };
+                let operation = operation.clone();
+                self.write(now, id, operation, again, Waiter::Part(part), out);
+            }
+            Task::Write(operation, _, None) => {
+                let window = self.config.limits.duplicate_results_max as u64;
+                let idle_max = u64::try_from(self.times.number_idle_max.as_nanos()).unwrap_or(u64::MAX);
+                match open.next_operation(now, window, idle_max) {
+                    Some(id) => {
+                        let operation = operation.clone();
+                        self.write(now, id, operation, false, Waiter::Part(part), out);
+                    }
+                    None => {
+                        let wants = open.number.is_none() && !open.wants_number;
+                        open.wants_number |= wants;
+                        let session = part.session;
+                        open.parked.push_back(part);
+                        if wants {
+                            self.wanting.push_back(Wanting::Session(session));
+                            self.want_numbers(now, out);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        operation: Operation,
+        again: bool,
+        waiter: Waiter,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        let waiters = self.writes.entry(id).or_default();
+        waiters.push(waiter);
+        if waiters.len() > 1 {
+            // Two connections ask for the same operation: one answer serves both.
+            return;
+        }
+        let mut client_out = std::mem::take(&mut self.client_out);
+        match again {
+            true => self.client.call_again(now, id, operation, &mut client_out),
+            false => self.client.call_as(now, id, operation, &mut client_out),
+        }
+        self.client_out = client_out;
+        self.client_effects(now, out);
+    }
+
+    fn read(&mut self, now: Time, waiter: Waiter, key: Vec<u8>, out: &mut Vec<GatewayEffect>) {
+        self.next_read += 1;
+        self.reads.insert(self.next_read, Read { waiter, key, since: now, tried: now });
+        self.send_read(now, self.next_read, out);
+    }
+
+    fn send_read(&mut self, now: Time, request: u64, out: &mut Vec<GatewayEffect>) {
+        let Some(read) = self.reads.get_mut(&request) else { return };
+        read.tried = now;
+        let shard = shard_of(&read.key, self.config.shards);
+        let Some(to) = self.copies.stamper(shard) else { return };
+        let query = Query::Get { key: read.key.clone() };
+        let body = Body::Read { request, query, freshness: Freshness::Linearizable };
+        let message = Message { view: self.copies.view, shard, body };
+        out.push(GatewayEffect::Send { to, client: self.reader, message });
+    }
+
+    /// A member said this to one of this node's clients.
+    pub fn received(&mut self, now: Time, from: MemberId, message: Message, out: &mut Vec<GatewayEffect>) {
+        match message.body {
+            Body::Answer { request, found: Ok(found) } => self.answered(now, request, found, out),
+            // Why ever it was: it is asked again in a moment, or at the next view.
+            Body::Answer { .. } => {}
+            _ => {
+                let mut client_out = std::mem::take(&mut self.client_out);
+                self.client.received(now, from, message, &mut client_out);
+                self.client_out = client_out;
+                self.client_effects(now, out);
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        now: Time,
+        request: u64,
+        answer: mainstay_region::message::Found,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        let Some(read) = self.reads.remove(&request) else { return };
+        match read.waiter {
+            Waiter::Part(part) => {
+                let Task::Read(as_what) = part.task else { return };
+                let versions = self.sessions.get(&part.session).is_some_and(|open| open.versions);
+                let reply = found(answer, as_what, versions);
+                self.finish(now, part, reply, out);
+            }
+            Waiter::Numbers => {
+                let value = answer.entries.into_iter().next().map(|(_, stored)| stored.value);
+                match self.numbers.read(value) {
+                    Some((id, operation)) => self.write(now, id, operation, false, Waiter::Numbers, out),
+                    None => self.numbers.failed(),
+                }
+            }
+        }
+    }
+
+    fn client_effects(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
+        for effect in std::mem::take(&mut self.client_out) {
+            match effect {
+                ClientEffect::Send { to, message } => {
+                    if let Some(client) = client_of(&message.body) {
+                        out.push(GatewayEffect::Send { to, client, message });
+                    }
+                }
+                ClientEffect::Ended { id, ended } => self.ended(now, id, ended, out),
+                // The view is told as soon as this node knows it.
+                ClientEffect::AskView | ClientEffect::NotSeen { .. } => {}
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Time, id: OperationId, ended: Ended, out: &mut Vec<GatewayEffect>) {
+        for waiter in self.writes.remove(&id).unwrap_or_default() {
+            match waiter {
+                Waiter::Numbers => {
+                    let outcome = match ended {
+                        Ended::Done { seen, .. } => Some(seen.outcome),
+                        _ => None,
+                    };
+                    if self.numbers.takes(id) {
+                        self.numbers.taken(outcome);
+                    }
+                    self.want_numbers(now, out);
+                }
+                Waiter::Part(part) => self.write_ended(now, id, ended, part, out),
+            }
+        }
+    }
+
+    fn write_ended(
+        &mut self,
+        now: Time,
+        id: OperationId,
+        ended: Ended,
+        part: Part,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        let Task::Write(_, as_what, named) = &part.task else { return };
+        let versions = self.sessions.get(&part.session).is_some_and(|open| open.versions);
+        let reply = match ended {
+            Ended::Done { seen, duplicate } => written(seen, duplicate, *as_what, versions),
+            Ended::TooLong(too_long) => Reply::Error(format!("ERR {too_long}; nothing was done")),
+            Ended::Unknown => Reply::Error(format!(
+                "UNKNOWN no answer within {} s: it may have taken effect, or still do ({})",
+                self.times.deadline.as_secs(),
+                self.standing.explanation
+            )),
+            Ended::Obsolete => Reply::Error(
+                "OBSOLETE it is older than what is remembered: it may have taken effect, and will not any more".to_owned(),
+            ),
+            Ended::Evicted => {
+                Reply::Error("EVICTED the client is not remembered: it may have taken effect, and will not any more; \
+                     go on under a new number (MAINSTAY.ID NEW)".to_owned())
+            }
+        };
+        if named.is_none()
+            && let Some(open) = self.sessions.get_mut(&part.session)
+        {
+            open.ended(now, id);
+            if ended == Ended::Evicted {
+                open.number = None;
+                self.numbers.forget();
+            }
+        }
+        self.finish(now, part, reply, out);
+    }
+
+    /// A part has its answer: the next one of the same key begins, and the next that waited for room.
+    fn finish(&mut self, now: Time, part: Part, reply: Reply, out: &mut Vec<GatewayEffect>) {
+        let Some(open) = self.sessions.get_mut(&part.session) else { return };
+        open.answer(part.command, part.place, reply);
+        let next = open.unqueue(&part.key);
+        let parked = open.parked.pop_front();
+        for part in next.into_iter().chain(parked) {
+            self.begin(now, part, out);
+        }
+        self.write_answers(part.session, out);
+    }
+
+    fn write_answers(&mut self, session: u64, out: &mut Vec<GatewayEffect>) {
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        let mut bytes = Vec::new();
+        let answered = open.put_answers(&mut bytes);
+        let close = open.closing && open.is_idle();
+        if answered > 0 || close {
+            out.push(GatewayEffect::Write { session, bytes, answered, close });
+        }
+    }
+
+    /// Gives numbers to those who wait for them, and takes more if there are none.
+    fn want_numbers(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
+        while let Some(&wanting) = self.wanting.front() {
+            let open = match wanting {
+                Wanting::Session(session) | Wanting::Reply(Place { session, .. }) => {
+                    self.sessions.contains_key(&session)
+                }
+            };
+            if !open {
+                self.wanting.pop_front();
+                continue;
+            }
+            let Some(given) = self.numbers.next() else { break };
+            self.wanting.pop_front();
+            match wanting {
+                Wanting::Reply(place) => self.answer(place, number(given.0), out),
+                Wanting::Session(session) => {
+                    let open = self.sessions.get_mut(&session).expect("it is open");
+                    open.number(now, given);
+                    for part in std::mem::take(&mut open.parked) {
+                        self.begin(now, part, out);
+                    }
+                }
+            }
+        }
+        if !self.wanting.is_empty() && self.standing.serves && self.numbers.begin() {
+            self.read(now, Waiter::Numbers, Numbers::key(), out);
+        }
+    }
+}
+
+fn client_config(config: &Config, pattern: Pattern, times: &GatewayTimes) -> ClientConfig {
+    ClientConfig {
+        // Operations are begun under identities of their own.
+        id: ClientId(0),
+        shards: config.shards,
+        acknowledgement: config.acknowledgement,
+        pattern,
+        retry_after: times.retry_after,
+        deadline: times.deadline,
+        window_operations_max: config.limits.duplicate_results_max,
+    }
+}
+
+fn number(number: u64) -> Reply {
+    Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// The client in whose name a message goes.
+fn client_of(body: &Body) -> Option<ClientId> {
+    match body {
+        Body::Operate { id, .. }
+        | Body::VersionRequest { id }
+        | Body::Payload { id, .. }
+        | Body::Tagged { id, .. }
+        | Body::Unversioned { id, .. }
+        | Body::Inspect { id } => Some(id.client),
+        _ => None,
+    }
+}

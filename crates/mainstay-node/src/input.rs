@@ -1,0 +1,47 @@
+//! What comes to a node from its sockets, its disk and its owner.
+
+use bytes::Bytes;
+use mainstay_region::effect::RecordNumber;
+use mainstay_replica::definition::RegionId;
+use mainstay_types::view::Address;
+use tokio::sync::mpsc;
+
+/// The disk has done something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum DiskDone {
+    /// The group's records up to this ticket are durable.
+    Persisted { ticket: u64 },
+    /// The region's records up to this one are durable.
+    Appended { region: RegionId, record: RecordNumber },
+    /// It failed, and is not tried again.
+    Failed { what: String },
+}
+
+/// Bytes for a client, the commands that they answer, and whether they are the last.
+pub(crate) type Written = (Bytes, usize, bool);
+
+/// The way to a client's connection. What waits in it is bounded by the commands that a connection may have under way.
+pub(crate) type ToClient = mpsc::UnboundedSender<Written>;
+
+/// What comes.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// Another node has connected: what it says by an earlier connection is not heard any more.
+    LinkOpened { link: u64, from: Address, life: u64, number: u64 },
+    /// Messages from it.
+    Frames { link: u64, frames: Vec<Bytes> },
+    /// The connection is gone.
+    LinkClosed { link: u64 },
+    /// A client has connected.
+    Opened { session: u64, to: ToClient },
+    /// It says this.
+    Commands { session: u64, commands: Vec<Vec<Bytes>> },
+    /// It says something that is no command.
+    Unreadable { session: u64, error: String },
+    /// It is gone.
+    Closed { session: u64 },
+    /// The disk has done something.
+    Disk(DiskDone),
+    /// The owner wants the node to stop.
+    Stop,
+}

@@ -1,0 +1,26 @@
+//! A node of a replicated region: sockets, disk and clock around the composer of `mainstay-replica`, and the Redis protocol for its clients.
+//!
+//! ```text
+//!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ links.rs ── other nodes
+//!                      resp.rs        session.rs │   node.rs (the loop) │
+//!                      command.rs     numbers.rs └─> replica ───────────┴─ store.rs ── directory
+//! ```
+//!
+//! Any node takes any command: what another member has to do is brought there and its answer back. A client that is cut off from one node
+//! goes to another.
+
+pub mod address;
+pub mod clock;
+pub mod command;
+pub mod gateway;
+pub mod node;
+pub mod resp;
+pub mod settings;
+pub mod status;
+
+mod clients;
+mod input;
+mod links;
+mod numbers;
+mod session;
+mod store;

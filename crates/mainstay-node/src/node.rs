@@ -1,0 +1,577 @@
+//! The node: performs what the replica and the gateway ask for, and tells them what came of it.
+//!
+//! One thread does it all but waiting for the disk. What came in meanwhile is taken in one go, and what goes out to one other node, or to one
+//! client, leaves in one write.
+
+use crate::address::{of_group, of_socket};
+use crate::clients;
+use crate::clock;
+use crate::gateway::{Gateway, GatewayEffect, Standing};
+use crate::input::{DiskDone, Input, ToClient};
+use crate::links::{self, Links};
+use crate::resp::Reply;
+use crate::settings::{Entry, Settings};
+use crate::status::{self, Status};
+use crate::store::{Store, StoreError};
+use bytes::Bytes;
+use mainstay_disk::log::SealError;
+use mainstay_disk::open::draw_store_id;
+use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
+use mainstay_region::patterns::Pattern;
+use mainstay_replica::config::{Begin, Config, StartError};
+use mainstay_replica::definition::{Definition, RegionId};
+use mainstay_replica::effect::Effect;
+use mainstay_replica::event::Event;
+use mainstay_replica::message::Message;
+use mainstay_replica::replica::Replica;
+use mainstay_types::id::{ClientId, ClusterId};
+use mainstay_types::level::Level;
+use mainstay_types::machine::Machine;
+use mainstay_types::rules::Rules;
+use mainstay_types::time::Time;
+use mainstay_types::view::{Address, JoinerId, MemberId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Inputs that wait for the node; beyond, connections are not read.
+const INPUTS_MAX: usize = 1024;
+
+/// Inputs that are taken before anything goes out.
+const STEP_INPUTS_MAX: usize = 256;
+
+/// Between two looks of the gateway at its clock.
+const GATEWAY_TICK: Duration = Duration::from_millis(20);
+
+/// Between two looks at connections that are not used any more.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+
+/// How long connections have to send what was said last.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Clients of other nodes whose answers are brought back, at most. Beyond, all are forgotten, and ask again.
+const ROUTES_MAX: usize = 1 << 16;
+
+/// A node that did not start, or ended otherwise than it was told to. Nothing that was acknowledged at its level is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Links between nodes are not encrypted.
+    #[error(
+        "{address} is not a loopback address, and links between nodes and to clients are neither encrypted nor authenticated yet: name 127.0.0.1 \
+         or ::1, and bring other machines there by a tunnel"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// An address cannot be listened at.
+    #[error("cannot listen at {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The directory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the directory holds, or was asked to begin.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// No group, and none to ask.
+    #[error("this directory belongs to no group: begin one with --init, or name nodes of one with --join")]
+    NoGroup,
+    /// The operating system.
+    #[error("the operating system refused: {0}")]
+    System(#[from] io::Error),
+    /// The disk failed. Nothing is promised any more; a restart goes on from what is durable.
+    #[error("{what}; the node has stopped: restart it to go on from what is durable")]
+    Disk {
+        /// What failed.
+        what: String,
+    },
+    /// The journal could not be sealed; it opens as after a crash.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+/// How a node ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It was told to stop, and is a member still.
+    Stopped,
+    /// It has left its group.
+    Left,
+}
+
+/// Where a node listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listening {
+    /// For other nodes.
+    pub nodes: SocketAddr,
+    /// For clients.
+    pub clients: SocketAddr,
+}
+
+/// Runs a node until SIGTERM, SIGINT or its leaving. `listening` is told where, once it listens.
+///
+/// # Errors
+/// [`NodeError`].
+pub fn run(settings: &Settings, listening: impl FnOnce(Listening)) -> Result<Ended, NodeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(settings, listening));
+    // Connections end with the process, not one by one.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result<Ended, NodeError> {
+    let (nodes, clients) = (listen(settings.listen).await?, listen(settings.resp).await?);
+    let at = Listening { nodes: nodes.local_addr()?, clients: clients.local_addr()? };
+    let (inputs, queue) = mpsc::channel(INPUTS_MAX);
+    let (disk_done, disk_queue) = mpsc::unbounded_channel();
+    let mut node = Node::start(settings, at, disk_done)?;
+    listening(at);
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut signals, inputs) = (signal(kind)?, inputs.clone());
+        tokio::spawn(async move {
+            signals.recv().await;
+            let _ = inputs.send(Input::Stop).await;
+        });
+    }
+    tokio::spawn(accept_nodes(nodes, inputs.clone()));
+    tokio::spawn(accept_clients(clients, inputs, settings.clients_max));
+    let ended = node.run(queue, disk_queue).await?;
+    // What was said last is on its way still.
+    tokio::time::sleep(LAST_WORDS).await;
+    node.store.seal()?;
+    Ok(ended)
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, NodeError> {
+    if !address.ip().is_loopback() {
+        return Err(NodeError::NotLoopback { address });
+    }
+    TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
+}
+
+async fn accept_nodes(listener: TcpListener, inputs: mpsc::Sender<Input>) {
+    for link in 1.. {
+        let stream = accept(&listener).await;
+        tokio::spawn(links::hear(stream, link, inputs.clone()));
+    }
+}
+
+async fn accept_clients(listener: TcpListener, inputs: mpsc::Sender<Input>, clients_max: usize) {
+    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(clients_max));
+    for session in 1.. {
+        let stream = accept(&listener).await;
+        let Ok(place) = std::sync::Arc::clone(&room).try_acquire_owned() else {
+            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            continue;
+        };
+        let inputs = inputs.clone();
+        tokio::spawn(async move {
+            clients::serve(stream, session, inputs).await;
+            drop(place);
+        });
+    }
+}
+
+async fn accept(listener: &TcpListener) -> tokio::net::TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                // No descriptor is free, or the like: it passes.
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Whom an answer of a region goes to.
+#[derive(Clone, Copy, Debug)]
+enum Route {
+    Here,
+    Through(Address),
+}
+
+/// A connection from another node.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    from: Address,
+    /// Life and number of the connection: only the highest of an address is heard.
+    at: (u64, u64),
+}
+
+struct Node {
+    me: JoinerId,
+    clients_at: SocketAddr,
+    allow_cuts: bool,
+    replica: Replica,
+    gateway: Gateway,
+    links: Links,
+    store: Store,
+    /// The region that clients of the Redis protocol use: the first.
+    region: Option<RegionId>,
+    levels: BTreeMap<RegionId, Level>,
+    heard: HashMap<u64, Heard>,
+    newest: HashMap<Address, (u64, u64)>,
+    sessions: HashMap<u64, ToClient>,
+    routes: HashMap<ClientId, Route>,
+    cut: BTreeSet<Address>,
+    wake: Time,
+    gateway_tick: Time,
+    idle_look: Time,
+    ended: Option<Result<Ended, NodeError>>,
+    effects: Vec<Effect>,
+    asked: Vec<GatewayEffect>,
+}
+
+impl Node {
+    fn start(
+        settings: &Settings,
+        at: Listening,
+        disk_done: mpsc::UnboundedSender<Input>,
+    ) -> Result<Self, NodeError> {
+        let hint = format!("a node at {}, clients at {}", at.nodes, at.clients);
+        let (store, stored) = Store::open(&settings.directory, &hint, disk_done)?;
+        let me = JoinerId { address: of_group(at.nodes), store: store.id, life: store.life };
+        let (begin, ask_at) = match &settings.entry {
+            Entry::Begin(regions) => {
+                // As random as an identity of a store.
+                let cluster = ClusterId(draw_store_id()?.0);
+                (Some(Begin { cluster, arbitrated: false, regions: regions.clone() }), Vec::new())
+            }
+            Entry::Join(addresses) => (None, addresses.iter().copied().map(of_group).collect()),
+        };
+        if begin.is_none() && ask_at.is_empty() && stored.record.is_none() {
+            return Err(NodeError::NoGroup);
+        }
+        let config = Config { timing: settings.timing, ..Config::of(me, ask_at, begin) };
+        let mut effects = Vec::new();
+        let now = clock::now();
+        let replica = Replica::start(config, stored, now, &mut effects)?;
+        let gateway =
+            Gateway::new(RegionConfig::default(), Pattern::OneHop, settings.gateway, fastrand::u64(..));
+        let mut node = Self {
+            me,
+            clients_at: at.clients,
+            allow_cuts: settings.allow_cuts,
+            replica,
+            gateway,
+            links: Links::new(me.address, me.life.0),
+            store,
+            region: None,
+            levels: BTreeMap::new(),
+            heard: HashMap::new(),
+            newest: HashMap::new(),
+            sessions: HashMap::new(),
+            routes: HashMap::new(),
+            cut: BTreeSet::new(),
+            wake: now,
+            gateway_tick: now,
+            idle_look: now,
+            ended: None,
+            effects,
+            asked: Vec::new(),
+        };
+        node.perform(now);
+        node.stand(now);
+        Ok(node)
+    }
+
+    /// Takes what comes until the end.
+    async fn run(
+        &mut self,
+        mut queue: mpsc::Receiver<Input>,
+        mut disk_queue: mpsc::UnboundedReceiver<Input>,
+    ) -> Result<Ended, NodeError> {
+        loop {
+            self.links.flush();
+            if let Some(ended) = self.ended.take() {
+                return ended;
+            }
+            let next = self.wake.min(self.gateway_tick);
+            let pause = next.since(clock::now());
+            let first = tokio::select! {
+                biased;
+                Some(input) = disk_queue.recv() => Some(input),
+                Some(input) = queue.recv() => Some(input),
+                () = tokio::time::sleep(pause) => None,
+            };
+            let mut taken = first;
+            for _ in 0..STEP_INPUTS_MAX {
+                let Some(input) = taken else { break };
+                // Read after the input has come: a lease that has run out by now is not used.
+                self.take(clock::now(), input);
+                taken = disk_queue.try_recv().or_else(|_| queue.try_recv()).ok();
+            }
+            self.pass_time(clock::now());
+        }
+    }
+
+    fn pass_time(&mut self, now: Time) {
+        if now >= self.wake {
+            self.step(now, Event::Tick);
+        }
+        if now >= self.gateway_tick {
+            self.gateway_tick = now.after(GATEWAY_TICK);
+            self.stand(now);
+            self.gateway.tick(now, &mut self.asked);
+            self.perform(now);
+        }
+        if now >= self.idle_look {
+            self.idle_look = now.after(IDLE_LOOK);
+            self.links.forget_idle();
+        }
+    }
+
+    fn take(&mut self, now: Time, input: Input) {
+        match input {
+            Input::LinkOpened { link, from, life, number } => {
+                let at = (life, number);
+                let newest = self.newest.entry(from).or_default();
+                *newest = at.max(*newest);
+                self.heard.insert(link, Heard { from, at });
+            }
+            Input::LinkClosed { link } => {
+                self.heard.remove(&link);
+            }
+            Input::Frames { link, frames } => self.frames(now, link, frames),
+            Input::Opened { session, to } => {
+                self.sessions.insert(session, to);
+                self.gateway.opened(session);
+            }
+            Input::Closed { session } => {
+                self.sessions.remove(&session);
+                self.gateway.closed(session);
+            }
+            Input::Commands { session, commands } => {
+                self.gateway.commands(now, session, commands, &mut self.asked);
+                self.perform(now);
+            }
+            Input::Unreadable { session, error } => {
+                self.gateway.refuse(session, error, &mut self.asked);
+                self.perform(now);
+            }
+            Input::Disk(DiskDone::Persisted { ticket }) => self.step(now, Event::Persisted { ticket }),
+            Input::Disk(DiskDone::Appended { region, record }) => {
+                self.step(now, Event::Appended { region, record });
+            }
+            Input::Disk(DiskDone::Failed { what }) => self.fail(now, what),
+            Input::Stop => self.ended = Some(Ok(Ended::Stopped)),
+        }
+    }
+
+    fn fail(&mut self, now: Time, what: String) {
+        self.step(now, Event::PersistFailed);
+        self.ended = Some(Err(NodeError::Disk { what }));
+    }
+
+    fn frames(&mut self, now: Time, link: u64, frames: Vec<Bytes>) {
+        let Some(&Heard { from, at }) = self.heard.get(&link) else { return };
+        if self.newest.get(&from).is_some_and(|&newest| at < newest) || self.cut.contains(&from) {
+            return;
+        }
+        let limits = Limits::default();
+        for frame in frames {
+            match Message::parse(&frame, &limits) {
+                Ok(Message::Answer { from, client: _, message, .. }) => {
+                    self.gateway.received(now, from, message, &mut self.asked);
+                    self.perform(now);
+                }
+                Ok(message) => {
+                    if let Message::Request { client, .. } = &message {
+                        self.remember(*client, Route::Through(from));
+                    }
+                    self.step(now, Event::Arrived(message));
+                }
+                Err(error) => tracing::warn!(from = %of_socket(from), %error, "a message cannot be read"),
+            }
+        }
+    }
+
+    fn remember(&mut self, client: ClientId, route: Route) {
+        if self.routes.len() >= ROUTES_MAX {
+            self.routes.clear();
+        }
+        self.routes.insert(client, route);
+    }
+
+    fn step(&mut self, now: Time, event: Event) {
+        self.replica.step(now, event, &mut self.effects);
+        self.perform(now);
+    }
+
+    /// Performs what is asked for, and what is asked for because of that.
+    fn perform(&mut self, now: Time) {
+        loop {
+            let effects = std::mem::take(&mut self.effects);
+            let asked = std::mem::take(&mut self.asked);
+            if effects.is_empty() && asked.is_empty() {
+                return;
+            }
+            effects.into_iter().for_each(|effect| self.perform_of_replica(now, effect));
+            asked.into_iter().for_each(|effect| self.perform_of_gateway(now, effect));
+        }
+    }
+
+    fn perform_of_replica(&mut self, now: Time, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => self.send(to, &message),
+            Effect::Answer { client, region, message } => self.answer(now, client, region, message),
+            // The gateway names the region that there is.
+            Effect::NoRegion { .. } => {}
+            Effect::PersistRecord { ticket, bytes } => self.store.persist(ticket, bytes),
+            Effect::Append { region, record, bytes } => {
+                let level = self.level(region);
+                match self.store.append(level, region, record, &bytes) {
+                    Ok(true) => {
+                        self.replica.step(now, Event::Appended { region, record }, &mut self.effects);
+                    }
+                    Ok(false) => {}
+                    Err(error) => self.fail(now, format!("the regions' journal: {error}")),
+                }
+            }
+            Effect::Wake { at } => self.wake = at,
+            Effect::AskArbiter { .. } => {
+                tracing::warn!("the group has an arbiter, and this version speaks to none");
+            }
+            Effect::Serving { view } => {
+                tracing::info!(view = view.id.0, members = view.members.len(), "serving");
+                self.know_region();
+                self.stand(now);
+                self.gateway.view(now, &view, &mut self.asked);
+            }
+            Effect::NotServing { explanation } => {
+                tracing::info!(%explanation, "not serving");
+                self.stand(now);
+            }
+            Effect::Refused { refusal } => tracing::warn!(%refusal, "not let in"),
+            Effect::Unreadable { from } => {
+                tracing::error!(?from, "the nodes run versions that do not understand each other");
+            }
+            Effect::Left => self.ended = Some(Ok(Ended::Left)),
+            Effect::Stopped => {
+                let what = "a record could not be made durable".to_owned();
+                self.ended.get_or_insert(Err(NodeError::Disk { what }));
+            }
+        }
+    }
+
+    fn perform_of_gateway(&mut self, now: Time, effect: GatewayEffect) {
+        match effect {
+            GatewayEffect::Send { to, client, message } => self.ask(now, to, client, message),
+            GatewayEffect::Write { session, bytes, answered, close } => {
+                if let Some(to) = self.sessions.get(&session) {
+                    let _ = to.send((Bytes::from(bytes), answered, close));
+                }
+            }
+            GatewayEffect::Status { place } => {
+                let json = serde_json::to_string(&self.status(now)).expect("it is plain data");
+                self.gateway.answer(place, Reply::text(json), &mut self.asked);
+            }
+            GatewayEffect::Leave => self.replica.step(now, Event::Leave, &mut self.effects),
+            GatewayEffect::Cut { place, addresses } => {
+                let reply = if self.allow_cuts {
+                    self.cut = addresses.into_iter().map(of_group).collect();
+                    Reply::Status("OK")
+                } else {
+                    Reply::Error("ERR this node was not started for demonstrations of cuts".to_owned())
+                };
+                self.gateway.answer(place, reply, &mut self.asked);
+            }
+        }
+    }
+
+    fn send(&mut self, to: Address, message: &Message) {
+        if !self.cut.contains(&to) {
+            self.links.send(to, |out| message.put(out));
+        }
+    }
+
+    /// The gateway says something to a member, which may be this node.
+    fn ask(&mut self, now: Time, to: MemberId, client: ClientId, message: mainstay_region::message::Message) {
+        let (Some(region), Some(cluster)) = (self.region, self.replica.cluster()) else { return };
+        if to.address == self.me.address {
+            self.remember(client, Route::Here);
+            self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
+        } else {
+            self.send(to.address, &Message::Request { cluster, region, client, message });
+        }
+    }
+
+    fn answer(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        region: RegionId,
+        message: mainstay_region::message::Message,
+    ) {
+        let from = self.replica.name();
+        match self.routes.get(&client) {
+            Some(Route::Here) => self.gateway.received(now, from, message, &mut self.asked),
+            Some(&Route::Through(to)) => self.send(to, &Message::Answer { region, from, client, message }),
+            None => {}
+        }
+    }
+
+    fn level(&mut self, region: RegionId) -> Level {
+        if let Some(&level) = self.levels.get(&region) {
+            return level;
+        }
+        let defined = self.replica.regions().find(|(id, _, _)| *id == region);
+        let level = defined.map_or(Level::Disk, |(_, definition, _)| definition.level);
+        self.levels.insert(region, level);
+        level
+    }
+
+    /// The gateway learns what the region is, once this node has a copy of it.
+    fn know_region(&mut self) {
+        if self.region.is_some() {
+            return;
+        }
+        let first = self.replica.regions().next().map(|(id, definition, _)| (id, definition.clone()));
+        if let Some((id, definition)) = first {
+            self.region = Some(id);
+            self.gateway.configure(region_config(&definition), definition.pattern);
+        }
+    }
+
+    /// Tells the gateway whether this node serves, and why not.
+    fn stand(&mut self, now: Time) {
+        let explanation = status::explain(&self.replica, now);
+        let standing = Standing { serves: self.replica.serves(now) && self.region.is_some(), explanation };
+        self.gateway.stand(now, standing, &mut self.asked);
+    }
+
+    fn status(&self, now: Time) -> Status {
+        Status::of(
+            &self.replica,
+            now,
+            self.me,
+            self.clients_at,
+            &self.gateway,
+            &self.store,
+            self.links.dropped,
+        )
+    }
+}
+
+fn region_config(definition: &Definition) -> RegionConfig {
+    RegionConfig {
+        shards: definition.shards,
+        acknowledgement: definition.acknowledgement(),
+        unversioned: false,
+        limits: Limits::default(),
+        times: Times::default(),
+        rules: Rules::KEPT,
+    }
+}

@@ -1,0 +1,239 @@
+//! One connection of a client: its commands are begun as they come, as far as they touch different keys, and answered in their order.
+
+use crate::command::{Identity, WriteReply};
+use crate::resp::{Protocol, Reply};
+use mainstay_region::duplicates::Seen;
+use mainstay_region::message::Found;
+use mainstay_region::operation::{Operation, Outcome};
+use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::operation::{OperationId, Version};
+use mainstay_types::time::Time;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How what was read is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadReply {
+    Value,
+    IsThere,
+    Length,
+}
+
+/// What is done about one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    Read(ReadReply),
+    Write(Operation, WriteReply, Option<Identity>),
+}
+
+/// A part of a command: one key's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) session: u64,
+    /// The command's number in its session.
+    pub(crate) command: u64,
+    /// The part's place in the command.
+    pub(crate) place: usize,
+    pub(crate) key: Vec<u8>,
+    pub(crate) task: Task,
+    /// When it came.
+    pub(crate) since: Time,
+}
+
+/// What the answers to the parts make together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Together {
+    One,
+    Array,
+    Sum,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Ready(Reply),
+    Waits(Vec<Option<Reply>>, Together),
+}
+
+/// The connection.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) protocol: Protocol,
+    pub(crate) versions: bool,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) closing: bool,
+    /// Commands that are not answered yet, in their order.
+    slots: VecDeque<Slot>,
+    /// The number of the first of them.
+    first: u64,
+    /// Parts by key; the first of each is under way.
+    keys: BTreeMap<Vec<u8>, VecDeque<Part>>,
+    /// Parts that wait for a client number, or for room in the window.
+    pub(crate) parked: VecDeque<Part>,
+    /// It waits for a number.
+    pub(crate) wants_number: bool,
+    /// The number under which this connection's own operations are known.
+    pub(crate) number: Option<ClientId>,
+    sequence: Sequence,
+    under_way: BTreeSet<Sequence>,
+    /// When the last operation ended under that number.
+    used: Time,
+}
+
+impl Session {
+    /// Takes a command of `parts` parts, to be answered by [`Self::answer`]; returns its number.
+    pub(crate) fn take(&mut self, parts: usize, together: Together) -> u64 {
+        self.slots.push_back(Slot::Waits(vec![None; parts], together));
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    /// Takes a command that is answered already.
+    pub(crate) fn take_answered(&mut self, reply: Reply) {
+        self.slots.push_back(Slot::Ready(reply));
+    }
+
+    /// Queues a part behind those of the same key; `true` if it may begin.
+    pub(crate) fn queue(&mut self, part: &Part) -> bool {
+        let queue = self.keys.entry(part.key.clone()).or_default();
+        queue.push_back(part.clone());
+        queue.len() == 1
+    }
+
+    /// A part is answered: the one of the same key that may begin now.
+    pub(crate) fn unqueue(&mut self, key: &[u8]) -> Option<Part> {
+        let queue = self.keys.get_mut(key)?;
+        queue.pop_front();
+        let next = queue.front().cloned();
+        if next.is_none() {
+            self.keys.remove(key);
+        }
+        next
+    }
+
+    /// Answers one part of a command.
+    pub(crate) fn answer(&mut self, command: u64, place: usize, reply: Reply) {
+        let slot =
+            command.checked_sub(self.first).and_then(|at| self.slots.get_mut(usize::try_from(at).ok()?));
+        let Some(slot) = slot else { return };
+        let Slot::Waits(replies, together) = slot else { return };
+        replies[place] = Some(reply);
+        if replies.iter().all(Option::is_some) {
+            let replies = std::mem::take(replies).into_iter().flatten().collect();
+            *slot = Slot::Ready(join(replies, *together));
+        }
+    }
+
+    /// Writes the answers that are due, in the order of their commands; returns how many they are.
+    pub(crate) fn put_answers(&mut self, out: &mut Vec<u8>) -> usize {
+        let mut answered = 0;
+        while let Some(Slot::Ready(reply)) = self.slots.front() {
+            reply.put(self.protocol, out);
+            self.slots.pop_front();
+            self.first += 1;
+            answered += 1;
+        }
+        answered
+    }
+
+    /// Whether every command is answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The identity of the connection's next own operation; `None` while it has no number, or too many are under way: all of them
+    /// must be among the `window` last, which the region remembers. A number that was not used for `idle_max_ns` is given up.
+    pub(crate) fn next_operation(&mut self, now: Time, window: u64, idle_max_ns: u64) -> Option<OperationId> {
+        if self.under_way.is_empty() && now.0.saturating_sub(self.used.0) > idle_max_ns {
+            self.number = None;
+        }
+        let client = self.number?;
+        let next = self.sequence.next();
+        let oldest = self.under_way.first().copied().unwrap_or(next);
+        if next.0 - oldest.0 >= window {
+            return None;
+        }
+        self.sequence = next;
+        self.under_way.insert(next);
+        Some(OperationId { client, thread: ThreadId(0), sequence: next })
+    }
+
+    /// Gives the connection a number, under which it begins to count anew.
+    pub(crate) fn number(&mut self, now: Time, number: ClientId) {
+        self.number = Some(number);
+        self.wants_number = false;
+        self.sequence = Sequence::default();
+        self.under_way.clear();
+        self.used = now;
+    }
+
+    /// An operation under the connection's number has ended.
+    pub(crate) fn ended(&mut self, now: Time, id: OperationId) {
+        if self.number == Some(id.client) {
+            self.under_way.remove(&id.sequence);
+            self.used = now;
+        }
+    }
+}
+
+fn join(mut replies: Vec<Reply>, together: Together) -> Reply {
+    if let Some(at) = replies.iter().position(|reply| matches!(reply, Reply::Error(_))) {
+        return replies.swap_remove(at);
+    }
+    match together {
+        Together::One => replies.pop().unwrap_or(Reply::Null),
+        Together::Array => Reply::Array(replies),
+        Together::Sum => Reply::Integer(
+            replies
+                .iter()
+                .map(|reply| match reply {
+                    Reply::Integer(number) => *number,
+                    _ => 0,
+                })
+                .sum(),
+        ),
+    }
+}
+
+/// The reply to a write.
+pub(crate) fn written(seen: Seen, duplicate: bool, as_what: WriteReply, versions: bool) -> Reply {
+    let reply = match (seen.outcome, as_what) {
+        (Outcome::Written, WriteReply::Changed) => Reply::Integer(1),
+        (Outcome::Written, _) => Reply::Status("OK"),
+        (Outcome::Differs, WriteReply::Changed) => Reply::Integer(0),
+        (Outcome::Differs, _) => Reply::Null,
+        (Outcome::Removed { was_there }, _) => Reply::Integer(i64::from(was_there)),
+        (Outcome::Counted(sum), _) => Reply::Integer(sum),
+        (Outcome::NoCounter, _) => Reply::Error("ERR value is not an integer or out of range".to_owned()),
+    };
+    if !versions {
+        return reply;
+    }
+    let mut items = vec![reply];
+    items.extend(version(seen.version));
+    items.push(Reply::Integer(i64::from(duplicate)));
+    Reply::Array(items)
+}
+
+/// The reply to a read.
+pub(crate) fn found(mut found: Found, as_what: ReadReply, versions: bool) -> Reply {
+    let stored = found.entries.pop().map(|(_, stored)| stored);
+    let at = stored.as_ref().map_or(found.at, |stored| stored.version);
+    let reply = match (as_what, stored) {
+        (ReadReply::Value, Some(stored)) => Reply::Bulk(stored.value.into()),
+        (ReadReply::Value, None) => Reply::Null,
+        (ReadReply::IsThere, stored) => Reply::Integer(i64::from(stored.is_some())),
+        (ReadReply::Length, stored) => {
+            let bytes = stored.map_or(0, |stored| stored.value.len());
+            Reply::Integer(i64::try_from(bytes).expect("a value is in memory"))
+        }
+    };
+    if !versions {
+        return reply;
+    }
+    let mut items = vec![reply];
+    items.extend(version(at));
+    Reply::Array(items)
+}
+
+fn version(version: Version) -> [Reply; 2] {
+    let number = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    [number(version.view.0), number(version.counter)]
+}

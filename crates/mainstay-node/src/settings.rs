@@ -1,0 +1,172 @@
+//! What a node is told when it starts.
+
+use crate::gateway::GatewayTimes;
+use mainstay_group::limits::Timing;
+use mainstay_region::limits::Acknowledgement;
+use mainstay_region::patterns::Pattern;
+use mainstay_replica::definition::Definition;
+use mainstay_types::level::Level;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How a node comes into its group.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// It begins a new group with these regions: said once, by a person.
+    Begin(Vec<Definition>),
+    /// It asks at these addresses, and at those of the last view that its store knows.
+    Join(Vec<SocketAddr>),
+}
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Where other nodes reach it; port 0 lets the operating system choose.
+    pub listen: SocketAddr,
+    /// Where clients reach it, by the Redis protocol.
+    pub resp: SocketAddr,
+    /// How it comes into its group.
+    pub entry: Entry,
+    /// How long everything in the group takes: the same on all nodes.
+    pub timing: Timing,
+    /// How long things are waited for on behalf of clients.
+    pub gateway: GatewayTimes,
+    /// Connections of clients at the same time; more are refused.
+    pub clients_max: usize,
+    /// Whether a client may cut this node off from others, for demonstrations of what happens then.
+    pub allow_cuts: bool,
+}
+
+/// Not the definition of a region. Nothing was begun.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegionArgumentError {
+    /// A setting that there is not.
+    #[error("`{given}` is no setting of a region; the settings are pattern=, shards=, ack= and level=")]
+    Setting {
+        /// What was given.
+        given: String,
+    },
+    /// A value that the setting does not take.
+    #[error("`{value}` is no value of {setting}=: {possible}")]
+    Value {
+        /// The setting.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        possible: String,
+    },
+}
+
+/// Reads `NAME[:SETTING=VALUE[,…]]`.
+///
+/// # Errors
+/// [`RegionArgumentError`].
+pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
+    let (name, settings) = argument.split_once(':').unwrap_or((argument, ""));
+    let mut definition = Definition::named(name);
+    for given in settings.split(',').filter(|given| !given.is_empty()) {
+        let unknown = || RegionArgumentError::Setting { given: given.to_owned() };
+        let (setting, value) = given.split_once('=').ok_or_else(unknown)?;
+        let refused = |setting, possible: String| RegionArgumentError::Value {
+            setting,
+            value: value.to_owned(),
+            possible,
+        };
+        match setting {
+            "pattern" => definition.pattern = pattern(value).ok_or_else(|| refused("pattern", patterns()))?,
+            "shards" => {
+                let possible = || format!("1 to {}", mainstay_replica::definition::SHARDS_MAX);
+                definition.shards = value.parse().map_err(|_| refused("shards", possible()))?;
+            }
+            "ack" => {
+                definition.acknowledged_by_all = match value {
+                    "all" => true,
+                    "majority" => false,
+                    _ => return Err(refused("ack", "all, majority".to_owned())),
+                };
+            }
+            "level" => {
+                definition.level = match value.parse() {
+                    Ok(level @ (Level::Process | Level::Disk)) => level,
+                    _ => return Err(refused("level", "process, disk".to_owned())),
+                };
+            }
+            _ => return Err(unknown()),
+        }
+    }
+    Ok(definition)
+}
+
+/// Patterns that keep versions: a region of a node has them always.
+const PATTERNS: [Pattern; 6] = [
+    Pattern::VersionRequest,
+    Pattern::MessageReturnsVersion,
+    Pattern::OneHop,
+    Pattern::OneHopClient,
+    Pattern::Tagged,
+    Pattern::Chain,
+];
+
+fn pattern(name: &str) -> Option<Pattern> {
+    PATTERNS.into_iter().find(|&pattern| pattern_name(pattern) == name)
+}
+
+fn patterns() -> String {
+    PATTERNS.map(pattern_name).join(", ")
+}
+
+/// The name of a pattern on the command line and in JSON.
+#[must_use]
+pub fn pattern_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Unversioned => "unversioned",
+        Pattern::VersionRequest => "version-request",
+        Pattern::MessageReturnsVersion => "message-returns-version",
+        Pattern::OneHop => "one-hop",
+        Pattern::OneHopClient => "one-hop-client",
+        Pattern::Tagged => "tagged",
+        Pattern::Chain => "chain",
+    }
+}
+
+/// The name of who must have a write, on the command line and in JSON.
+#[must_use]
+pub fn acknowledgement_name(acknowledgement: Acknowledgement) -> &'static str {
+    match acknowledgement {
+        Acknowledgement::All => "all",
+        Acknowledgement::Majority => "majority",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_named_with_its_settings_or_the_error_says_what_is_possible() {
+        let given = region("orders:pattern=tagged,shards=4,ack=all,level=process").expect("it is a region");
+        let expected = Definition {
+            shards: 4,
+            acknowledged_by_all: true,
+            pattern: Pattern::Tagged,
+            level: Level::Process,
+            ..Definition::named("orders")
+        };
+        assert_eq!(given, expected);
+        assert_eq!(region("data"), Ok(Definition::named("data")));
+        for (given, word) in [
+            ("a:pattern=two-hops", "one-hop-client"),
+            ("a:shards=many", "1 to 1024"),
+            ("a:ack=none", "majority"),
+            ("a:level=memory", "disk"),
+            ("a:colour=red", "pattern="),
+            ("a:colour", "pattern="),
+        ] {
+            let error = region(given).expect_err("it is none").to_string();
+            assert!(error.contains(word), "{given}: {error}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The gateway over a replica of one node, without sockets and clock: commands in, bytes out.
+
+use bytes::{Bytes, BytesMut};
+use mainstay_node::gateway::{Gateway, GatewayEffect, GatewayTimes, Standing};
+use mainstay_node::resp::{CommandLimits, take_command};
+use mainstay_region::limits::Config as RegionConfig;
+use mainstay_region::patterns::Pattern;
+use mainstay_replica::config::{Begin, Config, Stored};
+use mainstay_replica::definition::{Definition, RegionId};
+use mainstay_replica::effect::Effect;
+use mainstay_replica::event::Event;
+use mainstay_replica::replica::Replica;
+use mainstay_types::id::{ClusterId, Incarnation, StoreId};
+use mainstay_types::machine::Machine;
+use mainstay_types::time::Time;
+use mainstay_types::view::{Address, JoinerId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A node of its own group. What it appends and persists is safe at once, unless `stuck`.
+struct Alone {
+    now: Time,
+    replica: Replica,
+    gateway: Gateway,
+    effects: Vec<Effect>,
+    asked: Vec<GatewayEffect>,
+    said: BTreeMap<u64, String>,
+    /// Messages to the region are lost.
+    stuck: bool,
+}
+
+impl Alone {
+    fn new() -> Self {
+        let me = JoinerId {
+            address: Address::v4([127, 0, 0, 1], 1),
+            store: StoreId([1; 16]),
+            life: Incarnation(1),
+        };
+        let regions = vec![Definition::named("data")];
+        let begin = Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions };
+        let (now, mut effects) = (Time(1_000_000_000_000), Vec::new());
+        let config = Config::of(me, Vec::new(), Some(begin));
+        let replica = Replica::start(config, Stored::default(), now, &mut effects).expect("it can begin");
+        let gateway = Gateway::new(RegionConfig::default(), Pattern::OneHop, GatewayTimes::default(), 7);
+        Self { now, replica, gateway, effects, asked: Vec::new(), said: BTreeMap::new(), stuck: false }
+    }
+
+    fn serve(&mut self) {
+        self.perform();
+        let standing = Standing { serves: self.replica.serves(self.now), explanation: "serves".to_owned() };
+        assert!(standing.serves);
+        self.gateway.stand(self.now, standing, &mut self.asked);
+        self.perform();
+    }
+
+    fn perform(&mut self) {
+        while !self.effects.is_empty() || !self.asked.is_empty() {
+            for effect in std::mem::take(&mut self.effects) {
+                let event = match effect {
+                    Effect::PersistRecord { ticket, .. } => Event::Persisted { ticket },
+                    Effect::Append { region, record, .. } => Event::Appended { region, record },
+                    Effect::Answer { message, .. } => {
+                        let from = self.replica.name();
+                        self.gateway.received(self.now, from, message, &mut self.asked);
+                        continue;
+                    }
+                    Effect::Serving { view } => {
+                        self.gateway.view(self.now, &view, &mut self.asked);
+                        continue;
+                    }
+                    _ => continue,
+                };
+                self.replica.step(self.now, event, &mut self.effects);
+            }
+            for asked in std::mem::take(&mut self.asked) {
+                match asked {
+                    GatewayEffect::Send { client, message, .. } if !self.stuck => {
+                        let event = Event::Asked { client, region: RegionId(1), message };
+                        self.replica.step(self.now, event, &mut self.effects);
+                    }
+                    GatewayEffect::Write { session, bytes, .. } => {
+                        let text = String::from_utf8(bytes).expect("it is text");
+                        self.said.entry(session).or_default().push_str(&text);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Lines of commands at a connection; what is said so far.
+    fn ask(&mut self, session: u64, lines: &str) -> String {
+        let mut input = BytesMut::from(format!("{}\r\n", lines.replace("; ", "\r\n")).as_bytes());
+        let mut commands: Vec<Vec<Bytes>> = Vec::new();
+        while let Some(command) = take_command(&mut input, &CommandLimits::default()).expect("it is a line") {
+            commands.push(command);
+        }
+        self.gateway.commands(self.now, session, commands, &mut self.asked);
+        self.perform();
+        self.said.remove(&session).unwrap_or_default()
+    }
+
+    fn pass(&mut self, time: Duration) -> String {
+        for _ in 0..10 {
+            self.now = self.now.after(time / 10);
+            self.gateway.tick(self.now, &mut self.asked);
+            self.perform();
+        }
+        std::mem::take(&mut self.said).into_values().collect()
+    }
+}
+
+#[test]
+fn commands_are_answered_in_their_order_whatever_they_wait_for() {
+    let mut node = Alone::new();
+    node.gateway.opened(1);
+    assert_eq!(node.ask(1, "SET k a; GET k; SET k b; GET k; PING"), "", "nobody serves yet");
+    node.serve();
+    assert_eq!(node.said.remove(&1).as_deref(), Some("+OK\r\n$1\r\na\r\n+OK\r\n$1\r\nb\r\n+PONG\r\n"));
+    let said = node.ask(
+        1,
+        "INCR n; INCRBY n 41; MGET k n none; DEL k none; EXISTS k n; FLUSHALL; SET k v NX; SETNX k w",
+    );
+    let told = ":1\r\n:42\r\n*3\r\n$1\r\nb\r\n$2\r\n42\r\n$-1\r\n:1\r\n:1\r\n-ERR unknown";
+    assert!(said.starts_with(told), "{said}");
+    assert!(said.ends_with("+OK\r\n:0\r\n"), "{said}");
+}
+
+#[test]
+fn a_named_write_is_done_once_at_whatever_connection_and_numbers_are_never_given_twice() {
+    let mut node = Alone::new();
+    node.serve();
+    for session in 1..=3 {
+        node.gateway.opened(session);
+    }
+    let first = node.ask(1, "MAINSTAY.ID NEW");
+    assert_ne!(first, node.ask(2, "MAINSTAY.ID NEW"));
+    let number = first.trim_start_matches(':').trim_end();
+    let named = format!("MAINSTAY.ID {number} 1; INCR n");
+    assert_eq!(node.ask(1, &named), "+OK\r\n:1\r\n");
+    assert_eq!(node.ask(2, "INCR n"), ":2\r\n");
+    let again = format!("MAINSTAY.VERSIONS ON; MAINSTAY.ID {number} 1 AGAIN; INCR n; GET n");
+    let said = node.ask(3, &again);
+    assert!(said.starts_with("+OK\r\n+OK\r\n*4\r\n:1\r\n:1\r\n:"), "first value and view: {said}");
+    assert!(said.contains(":1\r\n*3\r\n$1\r\n2\r\n"), "a duplicate, and nothing was added: {said}");
+    assert!(node.ask(3, &format!("MAINSTAY.ID {number} 2; GET n")).contains("names a write of one key"));
+}
+
+#[test]
+fn who_does_not_serve_refuses_what_it_held_and_who_gets_no_answer_does_not_know() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    assert_eq!(node.ask(1, "INCR n"), ":1\r\n");
+    let standing = Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned() };
+    node.gateway.stand(node.now, standing, &mut node.asked);
+    assert_eq!(node.ask(1, "INCR n; GET n"), "");
+    let said = node.pass(GatewayTimes::default().held_max);
+    let refused = "-CLUSTERDOWN minority: hears 1 of 3; nothing was sent\r\n";
+    assert_eq!(said, refused.repeat(2));
+    node.serve();
+    node.stuck = true;
+    assert_eq!(node.ask(1, "INCR n; GET n"), "");
+    let said = node.pass(2 * GatewayTimes::default().deadline);
+    assert!(said.starts_with("-UNKNOWN ") && said.contains("\r\n-TRYAGAIN "), "{said}");
+    node.stuck = false;
+    assert_eq!(node.ask(1, "GET n"), "$1\r\n1\r\n");
+}
