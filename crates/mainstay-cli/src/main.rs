@@ -8,7 +8,9 @@ mod interval;
 mod journal;
 mod ledger;
 mod mpi;
+mod node;
 mod outputs;
+mod redis;
 mod replay;
 mod serve;
 mod sim;
@@ -29,6 +31,11 @@ enum Command {
     Demo(demo::Demo),
     /// Serve the bundled ledger: accounts with a hash chain each, over HTTP.
     Serve(Box<serve::Serve>),
+    /// Run a node of a replicated region, for clients of the Redis protocol.
+    Node(node::Node),
+    /// Ask a node where it and its group stand, or take it out.
+    #[command(subcommand)]
+    Group(node::Group),
     /// Look into a journal directory, or mend it.
     #[command(subcommand)]
     Journal(journal::Journal),
@@ -84,6 +91,8 @@ fn main() -> ExitCode {
     let ended = match given {
         Command::Demo(options) => demo::top::demo(&options),
         Command::Serve(options) => return serve::serve(*options),
+        Command::Node(node) => node::run(&node),
+        Command::Group(group) => node::ask(&group),
         Command::Journal(command) => journal::run(&command),
         Command::Outputs(options) => outputs::run(&options),
         Command::Status(options) => status::run(&options),

@@ -1,0 +1,208 @@
+//! `mainstay node`: one node of a replicated region, and `mainstay group`: asking a node about its group.
+
+use crate::demo::orphan;
+use crate::redis::Connection;
+use crate::verdict::{UsageError, Verdict};
+use anyhow::Context;
+use mainstay::command_line::log_to_standard_error;
+use mainstay_group::limits::Timing;
+use mainstay_node::gateway::GatewayTimes;
+use mainstay_node::node::{Ended, Listening, run as run_node};
+use mainstay_node::settings::{Entry, Settings, region};
+use mainstay_replica::definition::Definition;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a node may take to answer about its group.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `mainstay node`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  mainstay node --dir n1 --init --region data:level=process --listen 127.0.0.1:7171 --resp 127.0.0.1:7371
+  mainstay node --dir n2 --join 127.0.0.1:7171 --listen 127.0.0.1:7172 --resp 127.0.0.1:7372
+  mainstay node --dir n3 --join 127.0.0.1:7171 --listen 127.0.0.1:7173 --resp 127.0.0.1:7373
+  redis-cli -p 7372 set greeting hello; redis-cli -p 7373 get greeting
+  kill -9 $(head -1 n1/journal/lock); redis-cli -p 7372 incr visits          two of three go on
+  mainstay node --dir n1 --listen 127.0.0.1:7171 --resp 127.0.0.1:7371       comes back by itself
+  mainstay group status 127.0.0.1:7372
+
+A node that is killed or stopped stays a member until the others hear nothing of it, and comes back when it is started again. To take it out for
+good: mainstay group leave ADDRESS.")]
+pub(crate) struct Node {
+    /// The node's directory, made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Begin a new group: once, at one node, with an empty directory.
+    #[arg(long, conflicts_with = "join")]
+    init: bool,
+    /// Ask to be let in at these nodes; not needed any more once it was a member, unless all others have moved.
+    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    join: Vec<SocketAddr>,
+    /// Where other nodes reach this one: a loopback address, since nothing is encrypted yet.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7171")]
+    listen: SocketAddr,
+    /// Where clients of the Redis protocol reach it: a loopback address.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7371")]
+    resp: SocketAddr,
+    /// The region of a new group, fixed for good: pattern=one-hop, shards=16, ack=majority (or all), level=disk (or process).
+    #[arg(long, value_name = "NAME:SETTING=VALUE,…", requires = "init", default_value = "data", value_parser = region)]
+    region: Definition,
+    /// Connections of clients at the same time.
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    clients_max: usize,
+    /// Obey MAINSTAY.CUT, which cuts this node off from others.
+    #[arg(long, hide = true)]
+    allow_cuts: bool,
+    /// End with this process.
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
+}
+
+/// Runs a node until it is stopped.
+///
+/// # Errors
+/// When it cannot start, or its disk fails.
+pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
+    if let Some(parent) = node.parent {
+        orphan::die_with(parent)?;
+    }
+    log_to_standard_error();
+    let entry =
+        if node.init { Entry::Begin(vec![node.region.clone()]) } else { Entry::Join(node.join.clone()) };
+    let settings = Settings {
+        directory: node.dir.clone(),
+        listen: node.listen,
+        resp: node.resp,
+        entry,
+        timing: Timing::default(),
+        gateway: GatewayTimes::default(),
+        clients_max: node.clients_max,
+        allow_cuts: node.allow_cuts,
+    };
+    match run_node(&settings, |at| announce(&node.dir, at))? {
+        Ended::Stopped => {
+            println!("stopped; this node is a member still, start it again or let the others go on");
+        }
+        Ended::Left => println!("left the group for good"),
+    }
+    Ok(Verdict::Clean)
+}
+
+fn announce(directory: &std::path::Path, at: Listening) {
+    let mut out = std::io::stdout();
+    // Nobody may be listening; the node serves all the same.
+    let _ = writeln!(
+        out,
+        "node {}: other nodes reach it at {}, clients at {} (redis-cli -p {})",
+        directory.display(),
+        at.nodes,
+        at.clients,
+        at.clients.port()
+    );
+    let _ = out.flush();
+}
+
+/// `mainstay group`: what a node knows of its group.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Group {
+    /// Say where a node stands: its view, its members, its regions.
+    Status(Asked),
+    /// Say in a sentence whether a node serves, and if not, which side does and why.
+    Explain(Asked),
+    /// Take a node out of its group for good. Its directory cannot be used again.
+    Leave(Asked),
+}
+
+/// Which node.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Asked {
+    /// Where clients reach the node.
+    #[arg(value_name = "ADDRESS:PORT")]
+    node: SocketAddr,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks.
+///
+/// # Errors
+/// When the node does not answer.
+pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
+    match group {
+        Group::Status(asked) => {
+            let status = status(asked.node)?;
+            match asked.json {
+                true => println!("{}", serde_json::to_string_pretty(&status)?),
+                false => print!("{}", in_words(&status)),
+            }
+            Ok(if status["serves"] == true { Verdict::Clean } else { Verdict::Wrong })
+        }
+        Group::Explain(asked) => {
+            let explanation = tell(asked.node, b"MAINSTAY.EXPLAIN")?;
+            match asked.json {
+                true => println!("{}", serde_json::json!({ "explanation": explanation })),
+                false => println!("{explanation}"),
+            }
+            Ok(Verdict::Clean)
+        }
+        Group::Leave(asked) => {
+            let status = status(asked.node)?;
+            if status["members"].as_array().is_some_and(|members| members.len() == 1) {
+                let explanation =
+                    "it is the only member: stop it instead, nobody else has its data".to_owned();
+                return Err(UsageError { explanation }.into());
+            }
+            let said = tell(asked.node, b"MAINSTAY.LEAVE")?;
+            match asked.json {
+                true => println!("{}", serde_json::json!({ "leaving": said == "OK" })),
+                false => println!("{} is leaving; it ends when the others have agreed", asked.node),
+            }
+            Ok(Verdict::Clean)
+        }
+    }
+}
+
+/// Where a node stands.
+///
+/// # Errors
+/// When it does not answer.
+pub(crate) fn status(node: SocketAddr) -> anyhow::Result<serde_json::Value> {
+    Ok(serde_json::from_str(&tell(node, b"MAINSTAY.STATUS")?)?)
+}
+
+fn tell(node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
+    let mut connection =
+        Connection::open(node, ANSWER_TIMEOUT).with_context(|| format!("no node answers at {node}"))?;
+    connection.ask(&[command]).with_context(|| format!("the node at {node} broke off"))?.text()
+}
+
+fn in_words(status: &serde_json::Value) -> String {
+    let word = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut text = format!(
+        "{}\nview {} of group {}\n",
+        word(&status["explanation"]),
+        status["view"],
+        word(&status["cluster"])
+    );
+    for member in status["members"].as_array().into_iter().flatten() {
+        let me = if member["me"] == true { ", this node" } else { "" };
+        text.push_str(&format!("  {} since view {}{me}\n", word(&member["address"]), member["born"]));
+    }
+    for region in status["regions"].as_array().into_iter().flatten() {
+        text.push_str(&format!(
+            "region {}: {} keys, {} shards, {}, acknowledged by {}, level {}\n",
+            word(&region["name"]),
+            region["keys"],
+            region["shards"],
+            word(&region["pattern"]),
+            word(&region["acknowledged_by"]),
+            word(&region["level"])
+        ));
+    }
+    text.push_str(&format!("{} bytes of journal are read at the next start\n", status["journal_bytes"]));
+    text
+}
