@@ -12,6 +12,7 @@ use super::progress::Progress;
 use super::report::Report;
 use super::requests::CLIENTS;
 use super::run::{KillRecord, RunFolder, Settings};
+use super::topology::Topology;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
 use mainstay_types::level::Level;
@@ -53,6 +54,9 @@ pub(crate) fn demo(options: &Demo) -> anyhow::Result<Verdict> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    if options.topology == Some(Topology::Region) {
+        return super::region::top::demo(options, &interrupted);
     }
     if let Some(topology) = options.topology {
         return super::topology::top::demo(options, topology, &interrupted);

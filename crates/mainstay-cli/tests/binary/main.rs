@@ -11,6 +11,7 @@ mod mpi;
 mod mpi_damage;
 mod nodes;
 mod outputs;
+mod region;
 mod serve;
 mod sim;
 mod snapshot;

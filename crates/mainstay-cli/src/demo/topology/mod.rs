@@ -41,6 +41,8 @@ pub(crate) const NODES: usize = 3;
 pub(crate) enum Topology {
     /// A request goes from node to node, once around, and is answered where it was asked.
     Pipeline,
+    /// The nodes keep one replicated region, which clients of the Redis protocol use.
+    Region,
 }
 
 /// One process of this demo.

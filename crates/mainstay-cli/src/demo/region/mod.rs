@@ -1,0 +1,20 @@
+//! `mainstay demo --topology region`: three nodes that keep one region, killed one by one, two at once and cut off, and an audit.
+//!
+//! ```text
+//!   demo (top) ── starts, kills, cuts, restarts ──> n1, n2, n3      a process and a directory each; messages over TCP
+//!       │                                            ^   ^   ^
+//!       └── 4 clients, a thread each ────────────────┴───┴───┘      the Redis protocol; two name their operations, two do not
+//! ```
+
+pub(crate) mod audit;
+pub(crate) mod client;
+pub(crate) mod nodes;
+pub(crate) mod plan;
+pub(crate) mod report;
+pub(crate) mod top;
+
+/// How many nodes there are.
+pub(crate) const NODES: usize = 3;
+
+/// How many clients there are: those with an even number name their operations.
+pub(crate) const CLIENTS: usize = 4;

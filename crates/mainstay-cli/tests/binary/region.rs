@@ -1,0 +1,174 @@
+//! `mainstay node`, `mainstay group` and `mainstay demo --topology region`: real nodes, redis-cli where it is installed.
+
+use crate::harness::{Folder, PATIENCE, Said, mainstay, processes_of, run};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// A running node; killed when dropped.
+struct Node {
+    child: Child,
+    nodes_at: SocketAddr,
+    clients_at: SocketAddr,
+}
+
+impl Node {
+    fn start(folder: &Folder, name: &str, more: &[&str]) -> Self {
+        let mut command = mainstay(folder);
+        command.args(["node", "--dir", name, "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0"]).args(more);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("it is a pipe");
+        BufReader::new(out).read_line(&mut line).expect("a node says where it listens");
+        let mut addresses = line.split([' ', ',']).filter_map(|word| word.parse().ok());
+        let nodes_at = addresses.next().unwrap_or_else(|| panic!("no address in `{line}`"));
+        let clients_at = addresses.next().expect("and another one");
+        Self { child, nodes_at, clients_at }
+    }
+
+    fn status(&self, folder: &Folder) -> serde_json::Value {
+        run(folder, &["group", "status", &self.clients_at.to_string(), "--json"]).json()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// What redis-cli says to these lines, one connection for all.
+    fn redis(&self, lines: &str) -> String {
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "127.0.0.1", "-p", &self.clients_at.port().to_string()]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("redis-cli runs");
+        child.stdin.take().expect("it is a pipe").write_all(lines.as_bytes()).expect("it reads");
+        let said = child.wait_with_output().expect("a child can be waited for");
+        String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(began.elapsed() < 3 * PATIENCE, "{what} does not come about");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+fn wait_for_members(folder: &Folder, node: &Node, count: usize) {
+    wait_for(&format!("a view of {count}"), || {
+        let status = node.status(folder);
+        let members = status["members"].as_array().map_or(0, Vec::len);
+        (status["serves"] == true && members == count).then_some(())
+    });
+}
+
+#[test]
+fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
+    if Command::new("redis-cli").arg("--version").output().is_err() {
+        println!("skipped: redis-cli against a region: redis-cli is not installed (setup.sh installs it)");
+        return;
+    }
+    let folder = Folder::new();
+    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    let join = first.nodes_at.to_string();
+    let second = Node::start(&folder, "n2", &["--join", &join]);
+    let third = Node::start(&folder, "n3", &["--join", &join]);
+    for node in [&first, &second, &third] {
+        wait_for_members(&folder, node, 3);
+    }
+    let said = second
+        .redis("SET k hello\nSTRLEN k\nINCR n\nINCRBY n 4\nSETNX k other\nMGET k none\nEXPIRE k 9\nINCR k\n");
+    assert!(said.starts_with("OK\n5\n1\n5\n0\nhello\n"), "{said}");
+    assert!(said.contains("unsupported command 'EXPIRE'"), "{said}");
+    assert!(said.contains("not an integer"), "{said}");
+    assert_eq!(third.redis("GET k\nGET n\n"), "hello\n5");
+    // A named operation is done once, wherever it is repeated.
+    let number = first.redis("MAINSTAY.ID NEW\n");
+    assert_eq!(first.redis(&format!("MAINSTAY.ID {number} 1\nINCR named\n")), "OK\n1");
+    assert_eq!(third.redis(&format!("MAINSTAY.ID {number} 1 AGAIN\nINCR named\nGET named\n")), "OK\n1\n1");
+
+    first.kill();
+    wait_for_members(&folder, &second, 2);
+    assert_eq!(second.redis(&format!("MAINSTAY.ID {number} 1 AGAIN\nINCR named\n")), "OK\n1");
+    assert_eq!(third.redis("INCR n\nGET k\n"), "6\nhello");
+
+    let others = format!("{},{}", second.nodes_at, third.nodes_at);
+    let first = Node::start(&folder, "n1", &["--join", &others]);
+    wait_for_members(&folder, &first, 3);
+    assert_eq!(first.redis("GET n\nGET named\nDEL k n\n"), "6\n1\n2");
+
+    let leaving = run(&folder, &["group", "leave", &third.clients_at.to_string()]);
+    assert_eq!(leaving.code, 0, "{}", leaving.err);
+    let mut third = third;
+    let ended = wait_for("its end", || third.child.try_wait().expect("a child can be waited for"));
+    assert!(ended.success(), "{ended}");
+    wait_for_members(&folder, &first, 2);
+    assert_eq!(second.redis("GET named\n"), "1");
+}
+
+#[test]
+fn what_a_node_cannot_do_is_said() {
+    let folder = Folder::new();
+    let refused = |arguments: &[&str]| -> Said { run(&folder, arguments) };
+    for (more, word) in [
+        (&[][..], "--init"),
+        (&["--init", "--region", "a:pattern=far"][..], "one-hop"),
+        (&["--init", "--region", "a:shards=0"][..], "0 shards"),
+    ] {
+        let said = refused(
+            &[&["node", "--dir", "n", "--resp", "127.0.0.1:0", "--listen", "127.0.0.1:0"][..], more].concat(),
+        );
+        assert!(said.code != 0 && said.err.contains(word), "{more:?}: {}", said.err);
+    }
+    let said =
+        refused(&["node", "--dir", "n", "--listen", "0.0.0.0:7171", "--resp", "127.0.0.1:0", "--init"]);
+    assert!(said.code == 3 && said.err.contains("loopback"), "{}", said.err);
+}
+
+#[test]
+fn a_small_demo_loses_and_doubles_nothing() {
+    let folder = Folder::new();
+    let said = run(
+        &folder,
+        &[
+            "demo",
+            "--topology",
+            "region",
+            "--requests",
+            "600",
+            "--kills",
+            "5",
+            "--seed",
+            "3",
+            "--json",
+            "--dir",
+            "run",
+        ],
+    );
+    assert_eq!(said.code, 0, "{}\n{}", said.out, said.err);
+    let report = said.json();
+    assert_eq!(
+        (&report["topology"], &report["kills"], &report["down_max"]),
+        (&"region".into(), &5.into(), &2.into())
+    );
+    for figure in ["lost", "doubled", "answers_wrong", "outputs_lost", "outputs_doubled", "outputs_in_doubt"]
+    {
+        assert_eq!(report[figure], 0, "{report}");
+    }
+    assert_eq!(report["cuts_refused"], report["cuts"], "{report}");
+    for figure in ["cuts", "recoveries", "duplicates_suppressed"] {
+        assert!(report[figure].as_u64() > Some(0), "`{figure}` is zero in {report}");
+    }
+    assert_eq!(processes_of(&folder.path("run")), Vec::<String>::new());
+}
