@@ -135,7 +135,7 @@ fn a_cut_that_is_handed_on_is_what_the_copy_has_already() {
     net.call(increment());
     net.queue.clear();
     let again = view(3, smaller.members.clone());
-    net.step(first, Event::Fetch { me: first, view: again, cut: cut.clone(), sources: vec![net.id(1)] });
+    net.step(first, Event::Fetch { me: first, view: again, cut, sources: vec![net.id(1)] });
     assert_eq!((net.copies[&first].phase(), net.copies[&first].standing()), (Phase::Wedged, ViewId(3)));
     assert_eq!(value(&net.copies[&first]), b"1");
     let journal: Vec<Vec<u8>> = net.journals[&first].clone();
