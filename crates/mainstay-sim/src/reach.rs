@@ -27,8 +27,6 @@ macro_rules! reach {
 }
 
 reach! {
-    /// A part of an image was sent to a copy that is filled.
-    ImageSent = "image_sent",
     /// kill -9.
     Kill = "kill",
     /// The power went.
@@ -321,6 +319,8 @@ reach! {
     ReadOfAnyCopy = "read_of_any_copy",
     /// A read was refused for want of a lease.
     ReadRefusedWithoutLease = "read_refused_without_lease",
+    /// A part of an image was sent to a copy that is filled.
+    ImageSent = "image_sent",
 }
 
 impl Reach {

@@ -11,7 +11,7 @@ use crate::quiet;
 use crate::reach::{Reach, Reached};
 use crate::region::world::RegionWorld;
 use crate::replica::ReplicaWorld;
-use crate::trace::Trace;
+use crate::trace::{Lines, Trace};
 use crate::world::{Ended, World};
 use mainstay_types::rules::{Rule, Rules};
 use serde::Serialize;
@@ -244,9 +244,10 @@ pub fn list() -> SimList {
 /// The trace of one seed, line by line, and how it ended.
 #[must_use]
 pub fn trace(machine: SimMachine, seed: u64, broken: Option<Rule>) -> (Vec<String>, Option<SimViolation>) {
-    let ended = run_seed(machine, seed, rules(broken), Trace::kept());
+    let lines = Lines::default();
+    let ended = run_seed(machine, seed, rules(broken), Trace::kept_in(&lines));
     let violation = ended.violation.map(|(step, violation)| seen(seed, step, violation));
-    (ended.trace.into_lines(), violation)
+    (lines.take(), violation)
 }
 
 /// Runs a campaign. `progress` is called from time to time, from one thread at a time.
@@ -407,8 +408,12 @@ fn run_seed(machine: SimMachine, seed: u64, rules: Rules, trace: Trace) -> Ended
 
 /// Two runs of one seed differ: where first?
 fn difference(machine: SimMachine, seed: u64, rules: Rules) -> SimViolation {
-    let lines = || run_seed(machine, seed, rules, Trace::kept()).trace.into_lines();
-    let (one, other) = (lines(), lines());
+    let run = || {
+        let lines = Lines::default();
+        run_seed(machine, seed, rules, Trace::kept_in(&lines));
+        lines.take()
+    };
+    let (one, other) = (run(), run());
     let place =
         one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
     let line = |lines: &[String]| lines.get(place).cloned().unwrap_or_else(|| "(the end)".to_owned());

@@ -1,6 +1,8 @@
 //! What happened in one run, line by line: kept for people, or only hashed to compare two runs.
 
+use std::cell::RefCell;
 use std::fmt::{self, Write};
+use std::rc::Rc;
 use xxhash_rust::xxh3::Xxh3;
 
 /// The trace of one run.
@@ -9,10 +11,13 @@ pub(crate) struct Trace {
     line: String,
 }
 
+/// Lines that outlive the world which writes them, and so a panic in it.
+pub(crate) type Lines = Rc<RefCell<Vec<String>>>;
+
 enum Into {
     Nothing,
     Hash(Box<Xxh3>),
-    Lines(Vec<String>),
+    Lines(Lines),
 }
 
 impl Trace {
@@ -24,8 +29,8 @@ impl Trace {
         Self { into: Into::Hash(Box::new(Xxh3::new())), line: String::new() }
     }
 
-    pub(crate) fn kept() -> Self {
-        Self { into: Into::Lines(Vec::new()), line: String::new() }
+    pub(crate) fn kept_in(lines: &Lines) -> Self {
+        Self { into: Into::Lines(Rc::clone(lines)), line: String::new() }
     }
 
     /// Adds a line. Nothing is formatted when nobody wants it.
@@ -43,7 +48,7 @@ impl Trace {
                 hash.update(self.line.as_bytes());
                 hash.update(b"\n");
             }
-            Into::Lines(lines) => lines.push(self.line.clone()),
+            Into::Lines(lines) => lines.borrow_mut().push(self.line.clone()),
         }
     }
 
@@ -52,14 +57,6 @@ impl Trace {
         match &self.into {
             Into::Hash(hash) => hash.digest(),
             _ => 0,
-        }
-    }
-
-    /// The lines, if they were kept.
-    pub(crate) fn into_lines(self) -> Vec<String> {
-        match self.into {
-            Into::Lines(lines) => lines,
-            _ => Vec::new(),
         }
     }
 }
