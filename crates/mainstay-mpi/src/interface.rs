@@ -403,7 +403,7 @@ pub extern "C" fn ms_out_handle(kind: c_int, handle: u64) -> u64 {
 /// Message data comes out.
 ///
 /// # Safety
-/// As for [`Core::received`], until [`ms_close`].
+/// As for [`Core::out_data`], until [`ms_close`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
     let buffer = buffer(address, count, datatype);
@@ -414,7 +414,7 @@ pub unsafe extern "C" fn ms_out_data(address: *mut c_void, count: i64, datatype:
 /// The message of a receive that blocks comes out, behind its status.
 ///
 /// # Safety
-/// As for [`Core::received`], until [`ms_close`].
+/// As for [`Core::out_data`], until [`ms_close`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ms_out_message(address: *mut c_void, count: i64, datatype: u64, limit: u64) {
     let buffer = buffer(address, count, datatype);
