@@ -13,8 +13,8 @@
 //! ```
 //! (Johnson and Zwaenepoel 1987; Zhao 2014, section 2.3.2; Alvisi, Hoppe and Marzullo 1993 for places kept by third nodes.)
 //!
-//! A place without its message is waited for as long as its sender is itself recovering: its replay sends it again, unless all that recover wait
-//! like this and nobody's replay goes on ([`passive`]). What lies behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
+//! A place without its message is waited for as long as its sender is itself recovering: its replay sends it again. What lies
+//! behind a hole that nobody can fill is given up: had anything depended on it, the hole would not be there, unless more nodes failed at
 //! once than the policy survives; then the nodes that do depend on it say so when they greet.
 
 mod passive;
@@ -306,17 +306,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     self.replay_collected(lsn, end, life, &prefix, &delivery, out);
                 }
                 Next::None if !collecting.waiting_for.is_empty() => return,
-                // Its sender may wait for this node in the same way, or for a third one that does: nobody waits for a replay without asking
-                // whether any goes on.
-                Next::None
-                    if collecting.may_come(next_index, life) && !self.ask_whether_all_are_passive() =>
-                {
-                    return;
-                }
+                Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
                     if self.goes_behind_a_recovered_node(out)
                         || self.asks_who_outlived_whom()
-                        || self.more_failed_than_is_survived() && !self.ask_whether_all_are_passive()
+                        || self.awaits_the_replays_of_others()
                     {
                         return;
                     }

@@ -2,19 +2,14 @@
 
 mod support;
 
-use mainstay_channel::frame::{Frame, Message, Reached, split};
-use mainstay_channel::hello::{Declared, Hello, Identity};
-use mainstay_channel::limits::Limits;
+use mainstay_channel::frame::{Frame, split};
 use mainstay_process::effect::Effect;
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_process::loss::Loss;
 use mainstay_process::waits::{Wait, Why};
 use mainstay_recovery::policy::Policy;
-use mainstay_types::determinant::{Place, Point};
-use mainstay_types::id::{ClusterId, DeliveryIndex, Incarnation, NodeId, Ssn, StoreId};
+use mainstay_types::id::{DeliveryIndex, NodeId};
 use mainstay_types::level::Level;
-use mainstay_types::snapshot::SnapshotId;
-use mainstay_types::time::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 use support::net::{Beyond, Net, names};
@@ -237,55 +232,6 @@ fn what_the_replay_of_another_is_about_to_bring_is_not_stated_as_lost() {
     assert_eq!(net.answers.len(), 2);
 }
 
-/// The place of a message that an ended life of the second told is known, the message is not: the second waits for the third in the same way, and the
-/// third for the first. Nobody counts more to have failed than is survived before its own replay is over: nobody's is.
-#[test]
-fn a_ring_of_nodes_that_each_wait_for_the_replay_of_another_is_found_and_what_is_missing_is_stated() {
-    let mut net = Net::new([Policy::SenderBased; 3], Level::Disk, 1);
-    net.settle();
-    for node in [1, 2, 3].map(NodeId) {
-        net.crash(node);
-    }
-    net.beyond = Some(Beyond::default());
-    net.start(NodeId(1), None);
-    greet(&mut net, 2, 2);
-    say(&mut net, 2, &[placed_message(2)]);
-    net.disconnect(NodeId(1), NodeId(2));
-    greet(&mut net, 2, 3);
-    greet(&mut net, 3, 2);
-    say(&mut net, 3, &[placed_message(1), Frame::Collected]);
-    assert!(words_of_one_to(&mut net, 2).is_empty(), "the second has not told everything");
-    say(&mut net, 2, &[Frame::Collected]);
-    let one = &net.nodes[&NodeId(1)].process;
-    let [one, two, three] =
-        [(1, one.incarnation().0, 1), (2, 3, 0), (3, 2, 0)].map(|(node, life, delivery)| Reached {
-            node: NodeId(node),
-            life: Incarnation(life),
-            delivery: DeliveryIndex(delivery),
-        });
-    for peer in [2, 3] {
-        assert_eq!(
-            words_of_one_to(&mut net, peer),
-            [vec![one]],
-            "it waits, and asks whether any replay goes on"
-        );
-    }
-    say(&mut net, 2, &[Frame::Passive { reached: vec![one, two, three] }]);
-    say(&mut net, 3, &[Frame::Passive { reached: vec![one, three] }]);
-    assert!(
-        net.beyond.as_ref().is_some_and(|beyond| beyond.losses.is_empty()),
-        "the third has not heard of all"
-    );
-    say(&mut net, 3, &[Frame::Passive { reached: vec![one, two, three] }]);
-    for peer in [2, 3] {
-        say(&mut net, peer, &[Frame::Outlived { asks: false, lives: Vec::new() }]);
-    }
-    let together_with = [2, 3].map(NodeId).to_vec();
-    let loss =
-        Loss::Recovered { life: Incarnation(one.life.0 - 1), recovered: DeliveryIndex(1), together_with };
-    assert_eq!(net.beyond.expect("it was set").losses, [(NodeId(1), loss)]);
-}
-
 /// What the second recovered waits for the first's journal, so that the third, which recovers, is not answered. While there is hope it is said who waits
 /// for whom; when the second's own journal fails, the third is told what to do.
 #[test]
@@ -332,72 +278,6 @@ fn who_keeps_a_recovering_node_waiting_says_for_whom_and_a_poisoned_one_that_it_
     }
     net.answers = net.beyond.take().expect("it was set").answers;
     net.check(&["r", "s"].map(str::to_owned));
-}
-
-/// `node`, which does not run, greets the first in a life that recovers.
-fn greet(net: &mut Net, node: u32, life: u64) {
-    net.connected.insert((NodeId(1), NodeId(node)));
-    net.step(NodeId(1), Event::Peer(PeerEvent::Connected { peer: NodeId(node) }));
-    let Limits { window_messages_max, window_bytes_max, message_bytes_max, .. } = Limits::default();
-    let [policy, failures_max] = Policy::SenderBased.code();
-    let store = StoreId([u8::try_from(node).expect("small"); 16]);
-    let cluster = ClusterId([3; 16]);
-    let hello = Hello {
-        identity: Identity { cluster, node: NodeId(node), store, incarnation: Incarnation(life) },
-        to: NodeId(1),
-        declared: Declared { policy, failures_max, version: support::config().version },
-        received: Ssn(0),
-        covered: Ssn(0),
-        collecting: true,
-        crashed: true,
-        rejoins: true,
-        settles: false,
-        window_messages_max,
-        window_bytes_max,
-        message_bytes_max,
-        seen: Point::default(),
-        snapshot: SnapshotId::NONE,
-        line: SnapshotId::NONE,
-        ends: Vec::new(),
-    };
-    say(net, node, &[Frame::Hello(Box::new(hello))]);
-}
-
-/// The first message of a peer, which the first node delivered in its first life at this place.
-fn placed_message(delivery: u64) -> Frame<'static> {
-    let place =
-        Place { delivery: DeliveryIndex(delivery), life: Incarnation(1), now: Time(delivery), seed: 0 };
-    let origin = Point { incarnation: Incarnation(1), delivery: DeliveryIndex(1) };
-    Frame::Message(Message {
-        ssn: Ssn(1),
-        origin,
-        place: Some(place),
-        stamp: &[],
-        attached: &[],
-        body: b"2 1 told 5",
-    })
-}
-
-/// `node`, which does not run, tells the first this.
-fn say(net: &mut Net, node: u32, frames: &[Frame<'_>]) {
-    let mut bytes = Vec::new();
-    frames.iter().for_each(|frame| frame.put_with_length(&mut bytes));
-    net.step(NodeId(1), Event::Peer(PeerEvent::Frames { peer: NodeId(node), bytes }));
-}
-
-/// What the first has told `node` of how far its replay is.
-fn words_of_one_to(net: &mut Net, node: u32) -> Vec<Vec<Reached>> {
-    let bytes: Vec<u8> =
-        net.on_the_way.remove(&(NodeId(1), NodeId(node))).into_iter().flatten().flatten().collect();
-    let mut rest = bytes.as_slice();
-    let mut words = Vec::new();
-    while let Ok(Some((frame, behind))) = split(rest, u64::MAX) {
-        if let Ok(Frame::Passive { reached }) = Frame::parse(frame) {
-            words.push(reached);
-        }
-        rest = behind;
-    }
-    words
 }
 
 fn all_but_from_two_to_one_arrives(net: &mut Net) {

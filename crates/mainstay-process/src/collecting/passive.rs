@@ -9,8 +9,7 @@
 //! Why that is so is proven in docs/message-logging.md ("A hole is a hole when all are passive"). It is the detection of termination with counts for each
 //! channel (Mattern 1987); a replay makes the same things for others again, so that how far it came says how much it made.
 //!
-//! Asked for by who waits for what another one's replay may bring, and before anything is taken for lost where more failed together than the
-//! policies survive. So a ring of nodes that each wait for another is found as well.
+//! Only asked for where more failed together than the policies survive: else nothing that anybody depends on is missing.
 
 use crate::collecting::Collecting;
 use crate::effect::Effect;
@@ -25,7 +24,7 @@ use std::collections::BTreeMap;
 /// What those that recover have said to each other of how far they are.
 #[derive(Debug, Default)]
 pub(crate) struct Passive {
-    /// Somebody, this node or another one, goes on only when all are passive.
+    /// Somebody, this node or another one, does not take a hole for one before all are passive.
     asked: bool,
     /// Nothing that has come leads the replay on, and everybody has told.
     is: bool,
@@ -75,20 +74,18 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Some(Reached { node, life, delivery: self.history.tables.executed })
     }
 
-    /// Whether more nodes were down together, this one among them, than the policies survive.
-    pub(crate) fn more_failed_than_is_survived(&self) -> bool {
+    /// Whether this node, if it took what is missing now for lost, might be wrong: more failed than the policies survive, and the replay of another
+    /// one may still bring it.
+    pub(crate) fn awaits_the_replays_of_others(&mut self) -> bool {
         let collecting = self.sessions.as_ref().and_then(|sessions| sessions.collecting.as_ref());
-        collecting.is_some_and(|collecting| self.down_together(collecting).1)
-    }
-
-    /// Whether nobody's replay can bring this node anything any more. If that is not known, all that recover are asked, by this node's own word.
-    pub(crate) fn ask_whether_all_are_passive(&mut self) -> bool {
-        let me = self.own_reach();
-        let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
-        let Some((me, collecting)) = me.zip(collecting) else { return true };
-        let all = collecting.all_are_passive(me);
-        collecting.passive.asked |= !all;
-        all
+        let Some((me, collecting)) = self.own_reach().zip(collecting) else { return false };
+        if !self.down_together(collecting).1 || collecting.all_are_passive(me) {
+            return false;
+        }
+        if let Some(collecting) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut()) {
+            collecting.passive.asked = true;
+        }
+        true
     }
 
     /// Tells everybody who recovers that this node is passive, and how far all are, if somebody asks and it has not said so.
