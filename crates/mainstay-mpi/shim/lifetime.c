@@ -79,8 +79,8 @@ static void watch_exit(void)
 
 static __attribute__((destructor)) void finish(void)
 {
-    // A fork's child and a process that called nothing have no log.
-    if (mode == MODE_UNSTARTED || child)
+    // A fork's child, however it was made, and a process that called nothing have no log.
+    if (mode == MODE_UNSTARTED || child || getpid() != own_process)
         return;
     int cause = finalized ? ENDED_FINALIZED : ENDED_EXIT;
     if (!status_known)

@@ -1,5 +1,6 @@
 //! `mainstay mpi extract`: makes a bundle of one rank, its log put together from the senders' logs where it has to be.
 
+use super::bundle::MANIFEST;
 use super::bundle::{self, BundleError, Contents};
 use super::folder::{self, FolderError};
 use crate::assembly::{Assembled, AssemblyError, assemble};
@@ -9,6 +10,7 @@ use crate::pages::{CreateError, Head, Pages};
 use crate::payload::Payload;
 use crate::reader::damage::Damage;
 use crate::reader::{ReadError, Tail};
+use crate::run::SHIM;
 use crate::run::{Run, RunError};
 use crate::settings::rank_name;
 use std::io;
@@ -43,6 +45,12 @@ pub enum ExtractError {
     /// The folder of the bundle cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The folder for the bundle has a recorded run.
+    #[error("{} is a recorded run, and no bundle is made in the place of one: name another folder", folder.display())]
+    IsRun {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The bundle would take the place of the run.
     #[error("{} is the run itself: name another folder for the bundle", folder.display())]
     Itself {
@@ -82,7 +90,7 @@ impl From<AssemblyError<io::Error>> for ExtractError {
 /// Makes a bundle of a rank in `output`, a folder that is not there yet, or is empty; with `overwrite` a bundle that is there is removed.
 ///
 /// # Errors
-/// [`ExtractError`]; then the folder is not there, but for [`ExtractError::Folder`] and [`ExtractError::Itself`].
+/// [`ExtractError`]; then what was in `output` is there as before.
 pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Result<Extracted, ExtractError> {
     let run = Run::open(folder)?;
     if !run.ranks.contains(&rank) {
@@ -97,13 +105,34 @@ pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Resu
     {
         return Err(ExtractError::Itself { folder: output });
     }
-    folder::make(output, overwrite)?;
-    let made = write_log(&run, rank, header, output)
-        .and_then(|assembled| Ok(Extracted { assembled, contents: bundle::fill(output, &run, rank)? }));
-    if made.is_err() {
-        let _ = std::fs::remove_dir_all(output);
+    folder::check(output, overwrite)?;
+    if output.join(SHIM).is_file() && !output.join(MANIFEST).is_file() {
+        return Err(ExtractError::IsRun { folder: output.to_owned() });
     }
+    // Beside it, so that a bundle which is there stays until the new one is whole.
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".unfinished");
+    let beside = output.with_file_name(name);
+    folder::make(&beside, true)?;
+    let made = write_log(&run, rank, header, &beside)
+        .and_then(|assembled| Ok(Extracted { assembled, contents: bundle::fill(&beside, &run, rank)? }))
+        .and_then(|extracted| {
+            folder::make(output, overwrite)?;
+            move_into(&beside, output)
+                .map_err(|source| FolderError::Io { folder: output.to_owned(), source })?;
+            Ok(extracted)
+        });
+    let _ = std::fs::remove_dir_all(&beside);
     made
+}
+
+/// Moves what is in one folder into another one beside it.
+fn move_into(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::rename(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 fn write_log(run: &Run, rank: u32, header: FileHeader, output: &Path) -> Result<Assembled, ExtractError> {

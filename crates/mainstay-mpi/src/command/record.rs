@@ -180,9 +180,15 @@ fn nothing_text(launcher: &str, status: ExitStatus, family: Family) -> String {
 pub fn record(options: &Options) -> Result<Recorded, RecordError> {
     let mut prepared = prepare(options)?;
     let launcher = options.command[0].clone();
-    let folder = folder::make(&options.folder, options.overwrite)?;
+    // Before anything that is there is removed.
+    let absolute = std::path::absolute(&options.folder).unwrap_or_else(|_| options.folder.clone());
+    if !toolchain::can_be_loaded(&absolute.join(SHIM)) {
+        return Err(RecordError::Unloadable { folder: absolute });
+    }
+    let room = folder::make(&options.folder, options.overwrite)?;
     // Ranks may have another working folder.
-    let folder = RunFolder { path: folder.canonicalize().unwrap_or(folder) };
+    let path = room.path.canonicalize().unwrap_or(room.path);
+    let folder = RunFolder { path, made: room.made };
     let kept = folder.path.join(SHIM);
     if !toolchain::can_be_loaded(&kept) {
         return Err(RecordError::Unloadable { folder: folder.path.clone() });
@@ -204,9 +210,10 @@ pub fn record(options: &Options) -> Result<Recorded, RecordError> {
     }
 }
 
-/// The folder of a run. Goes again, with the shim, if nothing else came into it.
+/// The folder of a run. If nothing came into it, the shim goes again, and the folder if it was made for the run.
 struct RunFolder {
     path: PathBuf,
+    made: bool,
 }
 
 impl Drop for RunFolder {
@@ -215,7 +222,9 @@ impl Drop for RunFolder {
             |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != SHIM);
         if std::fs::read_dir(&self.path).is_ok_and(|entries| !entries.into_iter().any(others)) {
             let _ = std::fs::remove_file(self.path.join(SHIM));
-            let _ = std::fs::remove_dir(&self.path);
+            if self.made {
+                let _ = std::fs::remove_dir(&self.path);
+            }
         }
     }
 }

@@ -24,7 +24,13 @@ pub enum Fault {
 pub fn fault(stat: &RankStat) -> Option<Fault> {
     match (stat.ended || stat.left.is_some(), stat.cut_in.is_some()) {
         // How a log ended that is damaged now is not known.
-        _ if stat.damage.is_some() || stat.stopped.is_some() || stat.ended && stat.ending.is_clean() => None,
+        _ if stat.damage.is_some()
+            || stat.stopped.is_some()
+            || stat.ended && stat.ending.is_clean()
+            || left_well(stat) =>
+        {
+            None
+        }
         (true, false) => Some(Fault::Itself),
         (true, true) => Some(Fault::ByMpi),
         (false, false) => Some(Fault::BetweenCalls),
@@ -61,9 +67,16 @@ pub fn end_text(stat: &RankStat) -> String {
     format!("{end}; not replayable: {}", names.join(", "))
 }
 
+/// Whether it called `_exit` with status 0 once MPI was finalized, as runtimes do that skip what runs at an end.
+fn left_well(stat: &RankStat) -> bool {
+    let finalized = stat.last_call.as_ref().is_some_and(|(name, _)| name == "MPI_Finalize");
+    !stat.ended && stat.left.is_some_and(|status| status & 0xff == 0) && finalized
+}
+
 fn end_of_process(stat: &RankStat) -> String {
     let how = match (stat.ended, stat.left) {
         (true, _) if stat.ending.is_clean() => return "ended".to_owned(),
+        _ if left_well(stat) => return "ended, with _exit".to_owned(),
         (true, _) => stat.ending.text(),
         (false, Some(status)) => format!("_exit with status {}", status & 0xff),
         (false, None) => "cut off".to_owned(),

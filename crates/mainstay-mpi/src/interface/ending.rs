@@ -6,6 +6,7 @@ use crate::ending::{Cause, Ending};
 use crate::format::{encode_left, stop_reason};
 use crate::settings;
 use std::ffi::c_int;
+use std::io::Write;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Where a process that leaves at once says so, in a mapping that stays.
@@ -28,6 +29,13 @@ pub extern "C" fn ms_leaves(status: c_int) {
     }
 }
 
+/// Says something on standard error, if that can be: a panic here would end the recorded program.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 /// The process ends. Says on standard error what the user must know. `cause` is a number of [`Cause`]; `function` is the call it is in, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn ms_finish(cause: c_int, status: c_int, function: c_int) {
@@ -41,7 +49,7 @@ pub extern "C" fn ms_finish(cause: c_int, status: c_int, function: c_int) {
     };
     set_place_of_left(None);
     if let Some(refused) = state.refused.take() {
-        eprintln!("mainstay mpi record: nothing of this rank was recorded: {refused}");
+        say!("mainstay mpi record: nothing of this rank was recorded: {refused}");
     }
     match state.core.take() {
         Some(Core { side: Side::Recording(mut recording), .. }) => {
@@ -50,7 +58,7 @@ pub extern "C" fn ms_finish(cause: c_int, status: c_int, function: c_int) {
                 ended.figures.leave_in(folder.as_ref(), &recording.name());
             }
             if let Some(errno) = ended.stopped {
-                eprintln!(
+                say!(
                     "mainstay mpi record: the log of this rank ends after {} calls: {}",
                     ended.calls,
                     stop_reason(errno)
@@ -61,7 +69,7 @@ pub extern "C" fn ms_finish(cause: c_int, status: c_int, function: c_int) {
             let (word, text) = match replaying.finish(ending, &mut known) {
                 Ok(logged) => ("complete", format!("{} calls{}", replaying.calls(), and_ended(logged))),
                 Err(halt) => {
-                    eprintln!("mainstay mpi replay: {halt}");
+                    say!("mainstay mpi replay: {halt}");
                     (halt.word(), halt.to_string())
                 }
             };
