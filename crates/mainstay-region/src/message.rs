@@ -31,6 +31,9 @@ pub struct Message {
     pub body: Body,
 }
 
+/// How [`Body::Relay`] begins.
+const RELAY: u8 = 9;
+
 /// Whom a member tells that it has accepted an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Acknowledge {
@@ -426,6 +429,12 @@ impl Message {
         if bytes.len() > limit {
             return Err(MessageError::TooLong { bytes: bytes.len(), limit });
         }
+        // Nobody relays what is relayed; and what is decoded by recursion must not decide how deep that goes.
+        let relays = |bytes: &&[u8]| matches!(bytes, [RELAY, RELAY, ..]);
+        let head = postcard::take_from_bytes::<(ViewId, u16)>(bytes);
+        if head.is_ok_and(|(_, body)| relays(&body)) {
+            return Err(MessageError::Malformed);
+        }
         match postcard::take_from_bytes(bytes) {
             Ok((message, [])) => Ok(message),
             Ok((_, rest)) => Err(MessageError::Trailing { bytes: rest.len() }),
@@ -447,5 +456,27 @@ impl Body {
     #[must_use]
     pub fn acknowledged(id: OperationId, version: Version, outcome: Outcome) -> Acknowledged {
         Acknowledged { id, seen: Seen { version, outcome }, duplicate: false, stable: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_types::id::Sequence;
+
+    #[test]
+    fn what_is_relayed_relays_nothing_however_often_it_says_so() {
+        let limits = Limits::default();
+        let id = OperationId { client: ClientId(1), thread: ThreadId(0), sequence: Sequence(1) };
+        let relayed = Body::Relay(Box::new(Body::NotSeen { id }));
+        let message = |body| Message { view: ViewId(3), shard: 300, body };
+        let once = message(relayed.clone()).encode();
+        assert_eq!(Message::decode(&once, &limits), Ok(message(relayed.clone())));
+        let twice = message(Body::Relay(Box::new(relayed))).encode();
+        assert_eq!(Message::decode(&twice, &limits), Err(MessageError::Malformed));
+        let deep =
+            [&once[..once.iter().position(|&byte| byte == RELAY).expect("it relays")], &[RELAY; 1 << 20]]
+                .concat();
+        assert_eq!(Message::decode(&deep, &limits), Err(MessageError::Malformed));
     }
 }
