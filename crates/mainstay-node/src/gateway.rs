@@ -121,6 +121,10 @@ struct Read {
     tried: Time,
 }
 
+/// The thread of operations that a client names itself. Connections number theirs under another one: who makes up the number of a
+/// client must not be taken for a connection that was given it.
+const NAMED: ThreadId = ThreadId(0);
+
 /// Who waits for a client number.
 #[derive(Clone, Copy, Debug)]
 enum Wanting {
@@ -295,7 +299,7 @@ impl Gateway {
             }
             Task::Write(operation, _, Some(identity)) => {
                 let (client, sequence, again) = (identity.client, identity.sequence, identity.again);
-                let id = OperationId { client, thread: ThreadId(0), sequence };
+                let id = OperationId { client, thread: NAMED, sequence };
                 let operation = operation.clone();
                 self.write(now, id, operation, again, Waiter::Part(part), out);
             }
@@ -364,8 +368,17 @@ impl Gateway {
     }
 
     /// A member said this to one of this node's clients.
-    pub fn received(&mut self, now: Time, from: MemberId, message: Message, out: &mut Vec<GatewayEffect>) {
+    pub fn received(
+        &mut self,
+        now: Time,
+        from: MemberId,
+        client: ClientId,
+        message: Message,
+        out: &mut Vec<GatewayEffect>,
+    ) {
         match message.body {
+            // Requests are counted from one in each life: an answer to a former one may bear a number that is asked for now.
+            Body::Answer { .. } if client != self.reader => {}
             Body::Answer { request, found: Ok(found) } => self.answered(now, request, found, out),
             // Why ever it was: it is asked again in a moment, or at the next view.
             Body::Answer { .. } => {}

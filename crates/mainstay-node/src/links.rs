@@ -17,7 +17,7 @@ use mainstay_types::view::Address;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -64,19 +64,29 @@ pub(crate) struct Links {
     links: HashMap<Address, Link>,
     /// Who has something to be sent in this step.
     touched: Vec<Address>,
+    /// The number of the next connection to anybody. Of one that goes anew after a long silence the number is higher, too: who hears it
+    /// passes over what comes from a lower one.
+    next_connection: Arc<AtomicU64>,
     /// Messages dropped since the start, because another node does not take them.
     pub(crate) dropped: u64,
 }
 
 impl Links {
     pub(crate) fn new(me: Address, life: u64) -> Self {
-        Self { me, life, links: HashMap::new(), touched: Vec::new(), dropped: 0 }
+        Self {
+            me,
+            life,
+            links: HashMap::new(),
+            touched: Vec::new(),
+            next_connection: Arc::new(AtomicU64::new(1)),
+            dropped: 0,
+        }
     }
 
     /// Sends a message at the end of this step; `put` writes it.
     pub(crate) fn send(&mut self, to: Address, put: impl FnOnce(&mut Vec<u8>)) {
-        let (me, life) = (self.me, self.life);
-        let link = self.links.entry(to).or_insert_with(|| Link::start(to, me, life));
+        let (me, life, next) = (self.me, self.life, &self.next_connection);
+        let link = self.links.entry(to).or_insert_with(|| Link::start(to, me, life, Arc::clone(next)));
         link.idle_looks = 0;
         if link.queued_bytes.load(Ordering::Relaxed) > QUEUED_BYTES_MAX {
             self.dropped += 1;
@@ -113,10 +123,10 @@ impl Links {
 }
 
 impl Link {
-    fn start(to: Address, me: Address, life: u64) -> Self {
+    fn start(to: Address, me: Address, life: u64, next_connection: Arc<AtomicU64>) -> Self {
         let (chunks, queue) = mpsc::unbounded_channel();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(speak(to, me, life, queue, Arc::clone(&queued_bytes)));
+        tokio::spawn(speak(to, me, life, next_connection, queue, Arc::clone(&queued_bytes)));
         Self { step: Vec::new(), chunks, queued_bytes, idle_looks: 0 }
     }
 }
@@ -126,13 +136,13 @@ async fn speak(
     to: Address,
     me: Address,
     life: u64,
+    next_connection: Arc<AtomicU64>,
     mut queue: mpsc::UnboundedReceiver<Bytes>,
     queued_bytes: Arc<AtomicUsize>,
 ) {
-    let mut number = 0_u64;
     // Nobody is called before there is something to say.
     while let Some(first) = queue.recv().await {
-        number += 1;
+        let number = next_connection.fetch_add(1, Ordering::Relaxed);
         queued_bytes.fetch_sub(first.len(), Ordering::Relaxed);
         let head = head(me, life, number);
         let spoken = match tokio::time::timeout(CONNECT_MAX, TcpStream::connect(of_socket(to))).await {

@@ -383,8 +383,8 @@ impl Node {
         let limits = Limits::default();
         for frame in frames {
             match Message::parse(&frame, &limits) {
-                Ok(Message::Answer { from, client: _, message, .. }) => {
-                    self.gateway.received(now, from, message, &mut self.asked);
+                Ok(Message::Answer { from, client, message, .. }) => {
+                    self.gateway.received(now, from, client, message, &mut self.asked);
                     self.perform(now);
                 }
                 Ok(message) => {
@@ -517,7 +517,7 @@ impl Node {
     ) {
         let from = self.replica.name();
         match self.routes.get(&client) {
-            Some(Route::Here) => self.gateway.received(now, from, message, &mut self.asked),
+            Some(Route::Here) => self.gateway.received(now, from, client, message, &mut self.asked),
             Some(&Route::Through(to)) => self.send(to, &Message::Answer { region, from, client, message }),
             None => {}
         }

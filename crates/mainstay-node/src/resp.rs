@@ -60,6 +60,9 @@ pub enum ProtocolError {
         /// [`CommandLimits::word_bytes_max`].
         limit: usize,
     },
+    /// A browser, which somebody else's page made send a form, speaks HTTP: what follows are not commands of anybody who meant them.
+    #[error("Protocol error: this is HTTP, and here is none")]
+    Http,
     /// A command, or a line of it, is too long.
     #[error("Protocol error: a command or line longer than {limit} bytes")]
     Long {
@@ -149,6 +152,9 @@ fn take_line(input: &mut BytesMut, limits: &CommandLimits) -> Result<Option<Vec<
     let Some((text, next)) = line(input, 0, limits.line_bytes_max)? else { return Ok(None) };
     let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let words: Vec<Bytes> = words.map(Bytes::copy_from_slice).collect();
+    if words.first().is_some_and(|first| matches!(&first.to_ascii_uppercase()[..], b"POST" | b"HOST:")) {
+        return Err(ProtocolError::Http);
+    }
     input.advance(next);
     Ok(Some(words))
 }
@@ -278,6 +284,7 @@ mod tests {
         assert_eq!(refused(b"*x\r\n"), ProtocolError::Length);
         assert_eq!(refused(b"*1\r\n$1\r\nabc"), ProtocolError::Unended);
         assert_eq!(refused(b"*2\r\n$4\r\nabcd\r\n$4\r\nabcd\r\n"), ProtocolError::Long { limit: 20 });
+        assert_eq!(refused(b"host: x\r\n"), ProtocolError::Http);
         assert_eq!(refused(&[b'a'; 16]), ProtocolError::Long { limit: 16 });
         assert_eq!(refused(&[b'*'; 40]), ProtocolError::Long { limit: LENGTH_LINE_BYTES_MAX });
     }

@@ -10,6 +10,9 @@ use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// The thread of operations that a connection numbers itself: neither that of named ones, 0, nor one under which numbers are taken, which is odd.
+const OWN: ThreadId = ThreadId(2);
+
 /// How what was read is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadReply {
@@ -152,7 +155,7 @@ impl Session {
         }
         self.sequence = next;
         self.under_way.insert(next);
-        Some(OperationId { client, thread: ThreadId(0), sequence: next })
+        Some(OperationId { client, thread: OWN, sequence: next })
     }
 
     /// Gives the connection a number, under which it begins to count anew.

@@ -59,9 +59,9 @@ impl Alone {
                 let event = match effect {
                     Effect::PersistRecord { ticket, .. } => Event::Persisted { ticket },
                     Effect::Append { region, record, .. } => Event::Appended { region, record },
-                    Effect::Answer { message, .. } => {
+                    Effect::Answer { client, message, .. } => {
                         let from = self.replica.name();
-                        self.gateway.received(self.now, from, message, &mut self.asked);
+                        self.gateway.received(self.now, from, client, message, &mut self.asked);
                         continue;
                     }
                     Effect::Serving { view } => {
