@@ -105,28 +105,30 @@ pub fn extract(folder: &Path, rank: u32, output: &Path, overwrite: bool) -> Resu
     {
         return Err(ExtractError::Itself { folder: output });
     }
-    folder::check(output, overwrite)?;
     if output.join(SHIM).is_file() && !output.join(MANIFEST).is_file() {
         return Err(ExtractError::IsRun { folder: output.to_owned() });
     }
-    // Beside it, so that a bundle which is there stays until the new one is whole.
-    let mut name = output.file_name().unwrap_or_default().to_owned();
-    name.push(".unfinished");
-    let beside = output.with_file_name(name);
-    folder::make(&beside, true)?;
-    let made = write_log(&run, rank, header, &beside)
-        .and_then(|assembled| Ok(Extracted { assembled, contents: bundle::fill(&beside, &run, rank)? }))
+    let mut room = folder::open(output, overwrite)?;
+    let failed = |source| FolderError::Io { folder: output.to_owned(), source };
+    // A bundle that is there stays until the new one is whole.
+    let unfinished = tempfile::Builder::new().prefix(".unfinished-").tempdir_in(output).map_err(failed)?;
+    let made = write_log(&run, rank, header, unfinished.path())
+        .and_then(|assembled| {
+            Ok(Extracted { assembled, contents: bundle::fill(unfinished.path(), &run, rank)? })
+        })
         .and_then(|extracted| {
-            folder::make(output, overwrite)?;
-            move_into(&beside, output)
-                .map_err(|source| FolderError::Io { folder: output.to_owned(), source })?;
+            room.clear()?;
+            move_into(unfinished.path(), output).map_err(failed)?;
             Ok(extracted)
         });
-    let _ = std::fs::remove_dir_all(&beside);
+    drop(unfinished);
+    if made.is_err() && room.made {
+        let _ = std::fs::remove_dir(output);
+    }
     made
 }
 
-/// Moves what is in one folder into another one beside it.
+/// Moves what is in one folder into another one of the same file system.
 fn move_into(from: &Path, to: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

@@ -34,12 +34,14 @@ pub enum FolderError {
     },
 }
 
-/// An empty folder for a run or a bundle.
+/// A folder for a run or a bundle.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) path: PathBuf,
     /// It was not there before.
     pub(super) made: bool,
+    /// The parts of a run or a bundle that were in it.
+    old: Vec<DirEntry>,
 }
 
 /// Makes a folder, or takes one that is empty. With `overwrite` a run or a bundle that is there is removed.
@@ -47,24 +49,43 @@ pub(super) struct Room {
 /// # Errors
 /// [`FolderError`]; of a folder that has other things nothing is removed.
 pub(super) fn make(folder: &Path, overwrite: bool) -> Result<Room, FolderError> {
-    let failed = |source| FolderError::Io { folder: folder.to_owned(), source };
-    let made = !folder.exists();
-    for entry in check(folder, overwrite)? {
-        let removed = match entry.file_type().map_err(failed)?.is_dir() {
-            true => std::fs::remove_dir_all(entry.path()),
-            false => std::fs::remove_file(entry.path()),
-        };
-        removed.map_err(failed)?;
-    }
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    Ok(Room { path: folder.to_owned(), made })
+    let mut room = open(folder, overwrite)?;
+    room.clear()?;
+    Ok(room)
 }
 
-/// What [`make`] would remove. Changes nothing.
+/// As [`make`], but what is there stays until [`Room::clear`].
 ///
 /// # Errors
-/// As [`make`].
-pub(super) fn check(folder: &Path, overwrite: bool) -> Result<Vec<DirEntry>, FolderError> {
+/// As [`make`]; nothing was removed.
+pub(super) fn open(folder: &Path, overwrite: bool) -> Result<Room, FolderError> {
+    let failed = |source| FolderError::Io { folder: folder.to_owned(), source };
+    let made = !folder.exists();
+    let old = parts(folder, overwrite)?;
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    Ok(Room { path: folder.to_owned(), made, old })
+}
+
+impl Room {
+    /// Removes the run or bundle that was there.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`]; some of it may be gone.
+    pub(super) fn clear(&mut self) -> Result<(), FolderError> {
+        for entry in self.old.drain(..) {
+            let is_folder = entry.file_type().map(|kind| kind.is_dir());
+            let removed = is_folder.and_then(|is_folder| match is_folder {
+                true => std::fs::remove_dir_all(entry.path()),
+                false => std::fs::remove_file(entry.path()),
+            });
+            removed.map_err(|source| FolderError::Io { folder: self.path.clone(), source })?;
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a run or a bundle that are in a folder, if it has nothing else and they may be removed.
+fn parts(folder: &Path, overwrite: bool) -> Result<Vec<DirEntry>, FolderError> {
     let failed = |source| FolderError::Io { folder: folder.to_owned(), source };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(failed)?,
