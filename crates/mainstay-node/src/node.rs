@@ -19,7 +19,7 @@ use mainstay_disk::open::draw_store_id;
 use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config, StartError};
-use mainstay_replica::definition::{Definition, RegionId};
+use mainstay_replica::definition::RegionId;
 use mainstay_replica::effect::Effect;
 use mainstay_replica::event::Event;
 use mainstay_replica::message::Message;
@@ -30,7 +30,7 @@ use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, MemberId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -220,7 +220,6 @@ struct Node {
     store: Store,
     /// The region that clients of the Redis protocol use: the first.
     region: Option<RegionId>,
-    levels: BTreeMap<RegionId, Level>,
     heard: HashMap<u64, Heard>,
     newest: HashMap<Address, (u64, u64)>,
     sessions: HashMap<u64, ToClient>,
@@ -269,7 +268,6 @@ impl Node {
             links: Links::new(me.address, me.life.0),
             store,
             region: None,
-            levels: BTreeMap::new(),
             heard: HashMap::new(),
             newest: HashMap::new(),
             sessions: HashMap::new(),
@@ -523,14 +521,9 @@ impl Node {
         }
     }
 
-    fn level(&mut self, region: RegionId) -> Level {
-        if let Some(&level) = self.levels.get(&region) {
-            return level;
-        }
+    fn level(&self, region: RegionId) -> Level {
         let defined = self.replica.regions().find(|(id, _, _)| *id == region);
-        let level = defined.map_or(Level::Disk, |(_, definition, _)| definition.level);
-        self.levels.insert(region, level);
-        level
+        defined.map_or(Level::Disk, |(_, definition, _)| definition.level)
     }
 
     /// The gateway learns what the region is, once this node has a copy of it.
@@ -541,7 +534,8 @@ impl Node {
         let first = self.replica.regions().next().map(|(id, definition, _)| (id, definition.clone()));
         if let Some((id, definition)) = first {
             self.region = Some(id);
-            self.gateway.configure(region_config(&definition), definition.pattern);
+            let config = definition.config(Limits::default(), Times::default(), Rules::KEPT);
+            self.gateway.configure(config, definition.pattern);
         }
     }
 
@@ -562,16 +556,5 @@ impl Node {
             &self.store,
             self.links.dropped,
         )
-    }
-}
-
-fn region_config(definition: &Definition) -> RegionConfig {
-    RegionConfig {
-        shards: definition.shards,
-        acknowledgement: definition.acknowledgement(),
-        unversioned: false,
-        limits: Limits::default(),
-        times: Times::default(),
-        rules: Rules::KEPT,
     }
 }

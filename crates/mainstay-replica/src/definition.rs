@@ -64,7 +64,7 @@ impl Definition {
 
     /// What its copies are set up with.
     #[must_use]
-    pub(crate) fn config(&self, limits: Limits, times: Times, rules: Rules) -> Config {
+    pub fn config(&self, limits: Limits, times: Times, rules: Rules) -> Config {
         Config {
             shards: self.shards,
             acknowledgement: self.acknowledgement(),
