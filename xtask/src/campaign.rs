@@ -1,6 +1,7 @@
 //! Runs steps one after another, all of them whatever fails, and says at the end what ran, what it found, what failed and
 //! what was skipped, by name.
 
+use crate::progress::Progress;
 use crate::skips::Skips;
 use serde_json::Value;
 use std::fmt;
@@ -20,6 +21,8 @@ pub struct Step {
     environment: Vec<(&'static str, &'static str)>,
     need: Option<Need>,
     found: Found,
+    /// A file that later steps need.
+    pub(crate) makes: Option<PathBuf>,
 }
 
 /// What a step runs.
@@ -67,6 +70,7 @@ impl Step {
             environment: Vec::new(),
             need: None,
             found: Found::Nothing,
+            makes: None,
         }
     }
 
@@ -81,6 +85,10 @@ impl Step {
 
     pub(crate) fn found(self, found: Found) -> Self {
         Self { found, ..self }
+    }
+
+    pub(crate) fn making(self, file: PathBuf) -> Self {
+        Self { makes: Some(file), ..self }
     }
 
     pub(crate) fn in_folder(self, folder: &'static str) -> Self {
@@ -107,16 +115,16 @@ pub struct Outcome {
 }
 
 /// How one step ended.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    name: String,
-    verdict: Verdict,
-    found: String,
-    took: Duration,
+    pub(crate) name: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) found: String,
+    pub(crate) took: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(crate) enum Verdict {
     Passed,
     /// A benchmark came to its end and missed a target, which is to be written down and is no failure.
     TargetMissed,
@@ -133,15 +141,19 @@ impl Outcome {
     /// Whether no step failed.
     #[must_use]
     pub fn all_well(&self) -> bool {
-        let failed =
-            |report: &Report| matches!(report.verdict, Verdict::Failed { .. } | Verdict::NotStarted { .. });
-        !self.reports.iter().any(failed)
+        !self.reports.iter().any(|report| report.verdict.failed())
     }
 
     /// Success if no step failed.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         if self.all_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+impl Verdict {
+    pub(crate) fn failed(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::NotStarted { .. })
     }
 }
 
@@ -174,20 +186,30 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Runs `steps` in the checkout at `root`. `this` is the file of this program, asked for before any step: the step `tests`
-/// may build it anew, and then it has no path any more.
+/// Runs `steps` in the checkout at `root`, but for those that have run according to `progress`. `this` is the file of this
+/// program, asked for before any step: the step `tests` may build it anew, and then it has no path any more.
 #[must_use]
-pub fn run(root: &Path, this: &Path, steps: &[Step]) -> Outcome {
+pub fn run(root: &Path, this: &Path, steps: &[Step], progress: &mut Progress) -> Outcome {
     let mut skips = Skips::default();
     let mut outcome = Outcome::default();
     for step in steps {
         println!("\n=== {}", step.name);
-        let start = Instant::now();
-        let (verdict, found) = perform(root, this, step, &mut skips);
-        if !found.is_empty() {
-            println!("{found}");
+        let (report, skipped) = if let Some((report, skipped)) = progress.of(step) {
+            println!("has run on this commit: {}", report.verdict);
+            (report.clone(), skipped.to_vec())
+        } else {
+            let start = Instant::now();
+            let mut skips = Skips::default();
+            let (verdict, found) = perform(root, this, step, &mut skips);
+            let report = Report { name: step.name.clone(), verdict, found, took: start.elapsed() };
+            progress.add(step, &report, &skips.lines);
+            (report, skips.lines)
+        };
+        if !report.found.is_empty() {
+            println!("{}", report.found);
         }
-        outcome.reports.push(Report { name: step.name.clone(), verdict, found, took: start.elapsed() });
+        outcome.reports.push(report);
+        skipped.iter().for_each(|line| skips.add(line));
     }
     outcome.skipped = skips.lines;
     println!("\n{outcome}");
@@ -312,7 +334,7 @@ mod tests {
 
     fn run_here(steps: &[Step]) -> Outcome {
         let this = std::env::current_exe().expect("a test has a path");
-        run(Path::new(env!("CARGO_MANIFEST_DIR")), &this, steps)
+        run(Path::new(env!("CARGO_MANIFEST_DIR")), &this, steps, &mut Progress::default())
     }
 
     #[test]

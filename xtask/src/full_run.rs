@@ -1,6 +1,7 @@
 //! `cargo xtask full`: everything of `test`, the long campaigns, the benchmarks, and the page that says how it ended.
 
 use crate::campaign;
+use crate::progress::Progress;
 use crate::steps::{self, Scale};
 use std::fs;
 use std::io;
@@ -14,6 +15,8 @@ pub struct Choice {
     pub small: bool,
     /// Only the steps whose name contains this.
     pub only: String,
+    /// Without the steps that have run on this commit.
+    pub resume: bool,
 }
 
 /// The full run could not be prepared, or its page not be written.
@@ -49,11 +52,16 @@ pub fn full(root: &Path, this: &Path, choice: &Choice) -> Result<campaign::Outco
     if chosen.is_empty() {
         return Err(FullRunError::NoStep { names });
     }
-    renew(&scratch)?;
+    let remembered = progress_file(this);
+    let mut progress = Progress::open(root, &remembered, choice.resume)
+        .map_err(|source| FullRunError::File { path: remembered, source })?;
+    if !(choice.resume && scratch.is_dir()) {
+        renew(&scratch)?;
+    }
     // Before the steps: what is committed meanwhile is not what runs.
     let heading = heading(root, choice);
-    let outcome = campaign::run(root, this, &chosen);
-    let page = if *choice == Choice::default() {
+    let outcome = campaign::run(root, this, &chosen, &mut progress);
+    let page = if !choice.small && choice.only.is_empty() {
         root.join("docs/full-run.md")
     } else {
         this.with_file_name("full-run.md")
@@ -63,6 +71,12 @@ pub fn full(root: &Path, this: &Path, choice: &Choice) -> Result<campaign::Outco
     println!("written: {}", page.display());
     fs::remove_dir_all(&scratch).map_err(|source| FullRunError::File { path: scratch, source })?;
     Ok(outcome)
+}
+
+/// Where the program beside it remembers what has run.
+#[must_use]
+pub fn progress_file(this: &Path) -> PathBuf {
+    this.with_file_name("progress.jsonl")
 }
 
 /// The names of all fuzz targets, in order.
@@ -90,11 +104,13 @@ fn renew(folder: &Path) -> Result<(), FullRunError> {
 }
 
 fn heading(root: &Path, choice: &Choice) -> String {
-    let command = match (choice.small, choice.only.as_str()) {
-        (false, "") => "cargo xtask full".to_owned(),
-        (true, "") => "cargo xtask full --small".to_owned(),
-        (small, only) => format!("cargo xtask full{} --only {only:?}", if small { " --small" } else { "" }),
-    };
+    let mut command = "cargo xtask full".to_owned();
+    for (chosen, option) in [(choice.small, " --small"), (choice.resume, " --resume")] {
+        command.push_str(if chosen { option } else { "" });
+    }
+    if !choice.only.is_empty() {
+        command.push_str(&format!(" --only {:?}", choice.only));
+    }
     let says = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).current_dir(root).output();
         let said = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -139,7 +155,7 @@ mod tests {
     #[test]
     fn a_name_that_no_step_has_is_refused_and_the_names_are_told() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let choice = Choice { small: true, only: "no such step".to_owned() };
+        let choice = Choice { small: true, only: "no such step".to_owned(), resume: false };
         let error = full(&root, Path::new("/nowhere/xtask"), &choice).expect_err("there is none");
         assert!(error.to_string().contains("\n  tests\n"), "{error}");
     }
@@ -147,7 +163,7 @@ mod tests {
     #[test]
     fn the_heading_says_what_ran_where() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let text = heading(&root, &Choice { small: true, only: "demo".to_owned() });
+        let text = heading(&root, &Choice { small: true, only: "demo".to_owned(), resume: false });
         assert!(text.contains("`cargo xtask full --small --only \"demo\"`"), "{text}");
         assert!(text.contains("GiB, Linux "), "{text}");
     }

@@ -13,6 +13,7 @@ pub mod dependencies;
 pub mod finding;
 pub mod full_run;
 pub mod layers;
+pub mod progress;
 pub mod silence;
 pub mod simulate;
 mod skips;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xtask::campaign::{self, Step};
 use xtask::full_run::{self, Choice};
+use xtask::progress::Progress;
 use xtask::simulate::{self, Seeds};
 use xtask::steps;
 use xtask::structure;
@@ -17,9 +18,10 @@ usage: cargo xtask CHORE
   simulate SEEDS [--split]
                     that many seeds of each machine, every tenth twice (or of all together, each twice), and every rule
                     broken and caught, with the binary built before
-  full [--small] [--only TEXT]
+  full [--small] [--only TEXT] [--resume]
                     all of `test`, then the long campaigns and the benchmarks; writes docs/full-run.md. With small
-                    numbers, or only the steps whose name contains TEXT: writes full-run.md beside the binaries
+                    numbers, or only the steps whose name contains TEXT: writes full-run.md beside the binaries.
+                    --resume leaves out what has run on this commit, also by `test`: an interrupted run goes on
 
 exit codes: 0 all well, 1 something failed, 2 usage, 3 the checkout cannot be read";
 
@@ -58,12 +60,23 @@ fn choice(options: &[&str]) -> Option<Choice> {
         ["--only", only, rest @ ..] => {
             choice(rest).map(|choice| Choice { only: (*only).to_owned(), ..choice })
         }
+        ["--resume", rest @ ..] => choice(rest).map(|choice| Choice { resume: true, ..choice }),
         _ => None,
     }
 }
 
 fn run_campaign(root: &Path, steps: &[Step]) -> ExitCode {
-    this().map_or_else(|code| code, |this| campaign::run(root, &this, steps).exit_code())
+    let this = match this() {
+        Ok(this) => this,
+        Err(code) => return code,
+    };
+    match Progress::open(root, &full_run::progress_file(&this), false) {
+        Ok(mut progress) => campaign::run(root, &this, steps, &mut progress).exit_code(),
+        Err(error) => {
+            eprintln!("what has run cannot be remembered: {error}");
+            ExitCode::from(3)
+        }
+    }
 }
 
 fn run_full(root: &Path, choice: &Choice) -> ExitCode {

@@ -118,7 +118,8 @@ pub fn full(scale: &Scale, scratch: &Path, fuzz_targets: &[String]) -> Vec<Step>
     let recording = scratch.join("demo.recording").display().to_string();
     let (requests, kills) = (scale.recorded.0.to_string(), scale.recorded.1.to_string());
     let demo = ["demo", "--requests", &requests, "--kills", &kills, "--record", &recording, "--json"];
-    steps.push(Step::new("demo, recorded", Program::Mainstay, &demo).found(audit));
+    steps
+        .push(Step::new("demo, recorded", Program::Mainstay, &demo).found(audit).making((&recording).into()));
     let points = scale.cut_points.to_string();
     let cuts = Found::Figures(&["acknowledgements", "points", "images", "asked", "violations"]);
     steps.push(
