@@ -21,6 +21,7 @@ mod stripes;
 mod uring;
 mod worker_threads;
 
+pub mod committed;
 pub mod disk;
 pub mod file_storage;
 pub mod lock;

@@ -11,6 +11,7 @@
 //! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough. A covered writer wakes,
 //! sees the durable mark and goes on without taking a lock.
 
+use crate::committed::{Committed, Waiting};
 use crate::disk::Disk;
 use crate::futex::Futex;
 use crate::mapped_pages::MappedPages;
@@ -22,8 +23,10 @@ use mainstay_journal::stats::Stats;
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::{InstanceId, Lsn};
 use mainstay_types::level::Level;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// A journal that many threads append to. Clones are the same journal.
@@ -45,6 +48,7 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        self.shared.waiting.end();
         self.shared.disk.clear_notify();
     }
 }
@@ -110,6 +114,8 @@ struct Shared {
     rounds: [Futex; 2],
     /// Where stalled appends and a leader without work sleep: changes whenever the disk has completed something.
     progress: Futex,
+    /// Commits that wait as futures.
+    waiting: Waiting,
     stall_ns: AtomicU64,
     stalled_appends: AtomicU64,
     commits_at_once: AtomicU64,
@@ -153,6 +159,7 @@ impl Log {
             durable: AtomicU64::new(durable.0),
             rounds: [Futex::default(), Futex::default()],
             progress: Futex::default(),
+            waiting: Waiting::default(),
             stall_ns: AtomicU64::new(0),
             stalled_appends: AtomicU64::new(0),
             commits_at_once: AtomicU64::new(0),
@@ -200,6 +207,27 @@ impl Log {
             Level::Memory | Level::Process => Ok(()),
             Level::Disk => self.shared.commit(end),
         }
+    }
+
+    /// As [`Log::commit`], for a task: whoever polls it does not wait for the disk. The first one starts a thread, which
+    /// commits for all that wait so.
+    ///
+    /// # Errors
+    /// See [`CommitError`].
+    pub fn committed(&self, end: Lsn, level: Level) -> Committed {
+        Committed::new(self.clone(), end, level)
+    }
+
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.shared.waiting
+    }
+
+    /// The thread keeps the journal, and not its owner: it ends with the last [`Log`].
+    pub(crate) fn spawn_committer(&self) -> io::Result<JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name("journal-commit".to_owned())
+            .spawn(move || shared.waiting.serve(|end| shared.commit(end), || shared.durable()))
     }
 
     /// Every record that ends at or below this is past a sync.

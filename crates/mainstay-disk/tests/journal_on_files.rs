@@ -15,6 +15,8 @@ use mainstay_types::level::Level;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 const KIND: Kind = Kind::FIRST_USER;
 const BACKENDS: [Backend; 2] = [Backend::Threads, Backend::Uring];
@@ -106,6 +108,60 @@ fn everything_appended_is_found_after_a_stop_without_a_seal_and_after_a_clean_on
                 assert!(log.append(KIND, InstanceId(0), &[b"late"]).is_err());
             }
         }
+    }
+}
+
+/// Waits for a future on this thread, which is all that an executor has to do.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn commits_that_wait_as_futures_share_syncs_with_threads() {
+    const EACH: u64 = 100;
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let log = Log::new(open_small(directory.path(), backend));
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let log = &log;
+                scope.spawn(move || {
+                    for turn in 0..EACH {
+                        let end = append(log, writer * EACH + turn);
+                        match writer {
+                            0 => log.commit(end, Level::Disk),
+                            // Polled once, for a task that looks at something else meanwhile, and dropped.
+                            1 => {
+                                let committed = std::pin::pin!(log.committed(end, Level::Disk));
+                                let _ = committed.poll(&mut Context::from_waker(Waker::noop()));
+                                block_on(log.committed(end, Level::Disk))
+                            }
+                            _ => block_on(log.committed(end, Level::Disk)),
+                        }
+                        .expect("durable");
+                        assert!(log.durable() >= end, "a commit is ready when its record is durable");
+                    }
+                });
+            }
+        });
+        let end = append(&log, 4 * EACH);
+        block_on(log.committed(end, Level::Process)).expect("the append did it");
+        drop(log);
+        // The thread that commits for futures is gone with the log, or the directory would not be free.
+        assert_eq!(open_small(directory.path(), backend).report.records, 4 * EACH + 1);
     }
 }
 

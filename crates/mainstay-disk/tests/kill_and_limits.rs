@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::task::{Context, Poll, Waker};
 
 const ROLE: &str = "MAINSTAY_TEST_ROLE";
 const DIRECTORY: &str = "MAINSTAY_TEST_DIRECTORY";
@@ -240,6 +241,18 @@ fn poison(directory: &Path) {
     assert!(log.commit(lost.end, Level::Disk).is_err());
     assert!(matches!(log.append(KIND, InstanceId(0), &[b"more"]), Err(AppendError::Poisoned { .. })));
     assert_eq!(log.durable(), durable);
+    assert!(matches!(wait(log.committed(lost.end, Level::Disk)), Err(CommitError::Poisoned { .. })));
+}
+
+/// Asks the future again and again.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
 }
 
 #[test]
