@@ -68,8 +68,8 @@ impl Channel {
     }
 
     /// Whether this life waits for all nodes to agree on a line: said in every greeting from now on.
-    pub fn settling(&mut self, settles: bool) {
-        self.settles = settles;
+    pub fn agreeing(&mut self, agreeing: bool) {
+        self.agreeing = agreeing;
     }
 
     pub(crate) fn note_told(&mut self, peer: NodeId, theirs: &Hello) {

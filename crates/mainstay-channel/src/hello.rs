@@ -19,7 +19,7 @@ const SSN_MAX: u64 = 1 << 62;
 
 const COLLECTING: u8 = 1;
 const REJOINS: u8 = 2;
-const SETTLES: u8 = 4;
+const AGREEING: u8 = 4;
 const CRASHED: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"MNST";
@@ -69,7 +69,7 @@ pub struct Hello {
     /// So it did, and it has not yet heard in it that the other is recovered: what it kept in memory for the other is lost.
     pub rejoins: bool,
     /// It recovered, and waits for all nodes to agree on a line, because more is lost than a policy survives.
-    pub settles: bool,
+    pub agreeing: bool,
     /// Most messages it takes before it has delivered them.
     pub window_messages_max: u32,
     /// Most bytes of bodies among them.
@@ -103,7 +103,7 @@ impl Hello {
         let flags = [
             (self.collecting, COLLECTING),
             (self.rejoins, REJOINS),
-            (self.settles, SETTLES),
+            (self.agreeing, AGREEING),
             (self.crashed, CRASHED),
         ];
         out.push(flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag).sum());
@@ -131,7 +131,7 @@ impl Hello {
         let to = NodeId(from.u32()?);
         let declared = Declared { policy: from.u8()?, failures_max: from.u8()?, version: from.u32()? };
         let (received, covered, flags) = (Ssn(from.u64()?), Ssn(from.u64()?), from.u8()?);
-        if flags & !(COLLECTING | REJOINS | SETTLES | CRASHED) != 0 {
+        if flags & !(COLLECTING | REJOINS | AGREEING | CRASHED) != 0 {
             return Err(FrameError::Flag { flag: flags });
         }
         let hello = Self {
@@ -143,7 +143,7 @@ impl Hello {
             collecting: flags & COLLECTING != 0,
             crashed: flags & CRASHED != 0,
             rejoins: flags & REJOINS != 0,
-            settles: flags & SETTLES != 0,
+            agreeing: flags & AGREEING != 0,
             window_messages_max: from.u32()?,
             window_bytes_max: from.u64()?,
             message_bytes_max: from.u32()?,

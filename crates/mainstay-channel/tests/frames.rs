@@ -24,7 +24,7 @@ fn hello() -> Hello {
         collecting: true,
         rejoins: false,
         crashed: true,
-        settles: true,
+        agreeing: true,
         window_messages_max: 10,
         window_bytes_max: 11,
         message_bytes_max: 12,

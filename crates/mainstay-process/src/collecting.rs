@@ -26,8 +26,6 @@ use crate::attempts::{lsn_of_input, lsn_of_message};
 use crate::effect::{Abandoned, Effect};
 use crate::handler::Handler;
 use crate::lifecycle::Life;
-use crate::links::Emitted;
-use crate::outlet::Leaving;
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
@@ -36,13 +34,11 @@ use crate::record::recalled;
 use crate::record::rolled_back::{self, RolledBack};
 use crate::sessions::Arrived;
 use mainstay_channel::hello::Hello;
-use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
 use mainstay_recovery::logging::Source;
 use mainstay_types::determinant::Place;
-use mainstay_types::id::{DeliveryIndex, Generation, Incarnation, Lsn, NodeId, OutputId, Ssn};
-use mainstay_types::mark::After;
+use mainstay_types::id::{DeliveryIndex, Generation, Lsn, NodeId, OutputId, Ssn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What has been gathered so far.
@@ -138,9 +134,9 @@ impl Collecting {
         if hello.rejoins {
             self.rejoining.insert(peer);
         }
-        if !hello.collecting && !hello.settles {
+        if !hello.collecting && !hello.agreeing {
             self.together.recovered(peer);
-        } else if hello.crashed || hello.settles {
+        } else if hello.crashed || hello.agreeing {
             self.together.down(peer, hello.identity.incarnation);
         }
     }
@@ -231,7 +227,7 @@ impl Collecting {
     }
 
     /// What is left once nothing placed can be replayed any more: messages to be delivered as new.
-    fn without_places(&mut self) -> Vec<Arrived> {
+    pub(crate) fn without_places(&mut self) -> Vec<Arrived> {
         std::mem::take(&mut self.messages).into_values().collect()
     }
 }
@@ -308,9 +304,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 Next::None if !collecting.waiting_for.is_empty() => return,
                 Next::None if collecting.may_come(next_index, life) => return,
                 Next::None => {
-                    if self.goes_behind_a_recovered_node(out)
-                        || self.asks_who_outlived_whom()
-                        || self.awaits_the_replays_of_others()
+                    if self.go_behind_who_recovered(out)
+                        || self.ask_who_outlived_whom()
+                        || self.more_failed_than_is_survived() && !self.ask_whether_all_are_passive()
                     {
                         return;
                     }
@@ -407,38 +403,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         true
     }
 
-    /// Everything that can be replayed is: a new life begins, and says where the last one ended.
-    fn begin_after_collecting(&mut self, out: &mut Vec<Effect>) {
-        let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.take());
-        let mut collecting = collecting.unwrap_or_default();
-        for output in std::mem::take(&mut collecting.intended) {
-            if let Some(pending) = self.history.tables.outbox.find_mut(output) {
-                pending.intended = true;
-            }
-        }
-        self.history.enter_life(Generation(self.incarnation.0));
-        self.state_what_is_lost(&collecting, out);
-        if collecting.went_back || self.line.settles {
-            self.history.tables.forget_unexecuted();
-        }
-        self.life = if self.line.settles { Life::Settling } else { Life::Running };
-        self.record_verdicts();
-        self.announce_life(out);
-        if self.life == Life::Running {
-            self.begin_life(out);
-        }
-        // As new, and only if their protocol still lets them in.
-        if let Some(sessions) = &mut self.sessions {
-            sessions.postponed.extend(collecting.without_places());
-        }
-        self.retry_postponed(out);
-        self.answer_collectors(&collecting);
-        self.say_recovered();
-        if self.stop_asked && self.life == Life::Running {
-            self.life = Life::Stopping { checkpoint_asked: false, seal: None };
-        }
-    }
-
     /// Whatever verdicts a recovery came to are recorded; what leaves from now on waits for them.
     pub(crate) fn record_verdicts(&mut self) {
         while let Some(verdict) = self.verdicts.last() {
@@ -448,42 +412,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 Err(_) => return,
             }
             self.verdicts.pop();
-        }
-    }
-
-    /// Tells the cluster that a life of this node ended, and how far it is recovered.
-    pub(crate) fn announce_life(&mut self, out: &mut Vec<Effect>) {
-        let (executed, incarnation) = (self.history.tables.executed, Incarnation(self.incarnation.0));
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        if !self.config.policy.rolls_back() {
-            links.release_recovered();
-        }
-        links.logging.recovered(incarnation, executed, &mut sessions.wishes);
-        for refusal in links.channel.recovered() {
-            if let Refusal::Ahead { node, .. } | Refusal::PeerOrphaned { node, .. } = refusal {
-                self.stats.peers_orphaned += 1;
-                self.hang_up(node, refusal.into(), out);
-            }
-        }
-        if self.config.policy.rolls_back() {
-            self.publish(out);
-            self.hold_emitted(out);
-        }
-    }
-
-    /// Holds the messages of earlier lives as their emission did: what was recovered may depend on what another node can still lose, and
-    /// who cannot roll back with this node must not see it before.
-    fn hold_emitted(&mut self, out: &mut Vec<Effect>) {
-        let Some(links) = &self.history.links else { return };
-        let (policy, level, end) = (self.config.policy, self.config.level, self.history.tables.executed_end);
-        let mut emitted: Vec<(Emitted, After)> = Vec::new();
-        for (&to, &theirs) in &links.policies {
-            emitted.extend(links.channel.emitted(to).map(|(ssn, origin)| {
-                (Emitted { to, ssn }, policy.message_after(theirs, level, end, origin.delivery))
-            }));
-        }
-        for (message, after) in emitted {
-            self.hold(Leaving::Message(message), after, out);
         }
     }
 }

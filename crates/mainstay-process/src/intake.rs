@@ -35,7 +35,7 @@ pub(crate) struct Logged {
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn request(&mut self, delivery: Delivery, token: ReplyToken, out: &mut Vec<Effect>) {
-        let refusal = if !matches!(self.life, Life::Running | Life::Collecting | Life::Settling) {
+        let refusal = if !matches!(self.life, Life::Running | Life::Collecting | Life::Agreeing) {
             Some(Reply::Unavailable { reason: Unavailable::Stopping })
         } else if self.backlog.len() + self.logged.len() >= self.config.limits.backlog_requests_max {
             self.stats.refused += 1;

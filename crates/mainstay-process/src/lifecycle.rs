@@ -22,7 +22,7 @@ pub(crate) enum Life {
     Collecting,
     /// What can be recovered is, and the others are told; but more was lost than a policy survives: nothing new is delivered before all agree
     /// on a line.
-    Settling,
+    Agreeing,
     Running,
     /// Letting out what is held, then a checkpoint, then the seal.
     Stopping {

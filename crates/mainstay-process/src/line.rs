@@ -34,7 +34,7 @@ use mainstay_channel::frame::Frame;
 use mainstay_channel::hello::Orphan;
 use mainstay_channel::refusal::Refusal;
 use mainstay_journal::memory::PageMemory;
-use mainstay_recovery::policy::{Failures, Policy};
+use mainstay_recovery::policy::Policy;
 use mainstay_types::determinant::Point;
 use mainstay_types::id::{DeliveryIndex, Incarnation, NodeId, Ssn};
 use mainstay_types::rules::Rule;
@@ -113,7 +113,7 @@ impl Cut {
     /// What a life begins with, behind a replay that has come to its end.
     pub(crate) fn into_line(self, links: Option<&mut Links>) -> Line {
         let Self { orphaned, in_hand, undone, .. } = self;
-        let mut line = Line { settles: orphaned.is_some(), orphaned, undone, ..Line::default() };
+        let mut line = Line { must_agree: orphaned.is_some(), orphaned, undone, ..Line::default() };
         let Some(links) = links else { return line };
         for ((from, ssn), arrived) in in_hand {
             let last = line.last_in_hand(from).unwrap_or_else(|| links.channel.delivered_up_to(from));
@@ -122,7 +122,7 @@ impl Cut {
                 line.in_hand.push_back(arrived);
             }
         }
-        line.settles |= !line.in_hand.is_empty();
+        line.must_agree |= !line.in_hand.is_empty();
         line
     }
 }
@@ -134,9 +134,9 @@ pub(crate) struct Line {
     pub(crate) orphaned: Option<Orphaned>,
     pub(crate) undone: Undone,
     /// It delivers nothing before all agree.
-    pub(crate) settles: bool,
+    pub(crate) must_agree: bool,
     /// It has waited for that at some time.
-    settled: bool,
+    pub(crate) had_to_agree: bool,
     /// To be delivered before anything else.
     pub(crate) in_hand: VecDeque<Arrived>,
     /// Who asked for the lives that this node is in session with.
@@ -169,80 +169,6 @@ impl Line {
 }
 
 impl<H: Handler, M: PageMemory> Process<H, M> {
-    /// How many failures at one time all policies of the cluster survive; `None`: any number.
-    fn failures_survived(&self) -> Option<u8> {
-        let policies = self.history.links.iter().flat_map(|links| links.policies.values());
-        let survives = policies.chain([&self.config.policy]).map(|policy| policy.survives()).min();
-        match survives {
-            Some(Failures::AtMost(failures)) => Some(failures),
-            Some(Failures::Any) | None => None,
-        }
-    }
-
-    /// Tells `peer`, if both are recovered, that its recovery is known here. A node that settles counts as down until all agree: one that failed since may
-    /// have known of more that was lost together.
-    pub(crate) fn say_heard(&mut self, peer: NodeId) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        if matches!(self.life, Life::Running | Life::Stopping { .. }) && links.channel.is_recovered(peer) {
-            sessions.put(peer, &Frame::Heard);
-        }
-    }
-
-    /// Before this node takes more to have been down with it than the policies survive, it asks each of them who outlived its recovery.
-    /// Returns whether answers are still to come.
-    pub(crate) fn asks_who_outlived_whom(&mut self) -> bool {
-        let Some(failures) = self.failures_survived() else { return false };
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
-            return false;
-        };
-        let Some(mut collecting) = sessions.collecting.take() else { return false };
-        let mut waits = false;
-        // With this node itself one more than `failures`.
-        for peer in collecting.together.to_ask(usize::from(failures)) {
-            waits = true;
-            if links.channel.session(peer).is_some() {
-                sessions.put(peer, &Frame::Outlived { asks: true, lives: Vec::new() });
-                collecting.together.asked(peer);
-            }
-        }
-        waits |= collecting.together.waits();
-        sessions.collecting = Some(collecting);
-        waits
-    }
-
-    pub(crate) fn take_outlived(
-        &mut self,
-        peer: NodeId,
-        asks: bool,
-        lives: &[(NodeId, Incarnation)],
-        out: &mut Vec<Effect>,
-    ) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        if asks && links.channel.session(peer).is_some() {
-            // Whoever heard of a recovery behind which it still settled may have failed before that was over.
-            let lives = if self.line.settled { Vec::new() } else { links.channel.outlived() };
-            sessions.put(peer, &Frame::Outlived { asks: false, lives });
-        } else if !asks
-            && let Some((collecting, life)) = sessions.collecting.as_mut().zip(links.channel.session(peer))
-        {
-            collecting.together.testified(peer, life, lives);
-            self.go_on_collecting(out);
-        }
-    }
-
-    /// Nodes that were down together with this one, and whether they are more than the policies survive.
-    pub(crate) fn down_together(&self, collecting: &Collecting) -> (BTreeSet<NodeId>, bool) {
-        let Some(failures) = self.failures_survived() else { return Default::default() };
-        let together = collecting.together.most();
-        // Where one failure is survived, whoever failed besides was one too many, whether or not it is up again.
-        let others: BTreeSet<NodeId> = match failures {
-            1 => together.union(&collecting.rejoining).copied().collect(),
-            _ => together,
-        };
-        let beyond = !others.is_empty() && others.len() + 1 > usize::from(failures);
-        (others, beyond)
-    }
-
     /// More nodes were down at once than a policy survives: it is told how far this one came, and it waits for the others to go back.
     pub(crate) fn state_what_is_lost(&mut self, collecting: &Collecting, out: &mut Vec<Effect>) {
         if self.failures_survived().is_none() {
@@ -255,7 +181,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             let recovered = self.history.tables.executed;
             let together_with = others.into_iter().collect();
             // Nothing that was lost may be given another place, or number, before those who depend on it have gone back.
-            self.line.settles = true;
+            self.line.must_agree = true;
             if self.config.rules.keep(Rule::LossStated) {
                 let loss = Loss::Recovered { life, recovered, together_with };
                 // Without a free page it is only said.
@@ -292,8 +218,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 || Orphan::of(seen_by(&self.logged, peer), ends).is_some())
     }
 
-    /// What it has replayed last may depend on what another node lost that recovered before it: then it gives itself up again, and this says so.
-    pub(crate) fn goes_behind_a_recovered_node(&mut self, out: &mut Vec<Effect>) -> bool {
+    /// What it has replayed last may depend on what another node lost that recovered before it: then it gives itself up again. Returns whether it has.
+    pub(crate) fn go_behind_who_recovered(&mut self, out: &mut Vec<Effect>) -> bool {
         let lost = self.history.links.as_ref().and_then(|links| links.channel.orphaned_by());
         let Some((peer, ends)) = lost.map(|(peer, ends)| (peer, ends.to_vec())) else { return false };
         if !self.depends_on_lost(peer, &ends) {
@@ -379,7 +305,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     /// Whether new deliveries wait: for what other nodes remember, or for all to agree on a line.
     pub(crate) fn waits_for_others(&self) -> bool {
-        matches!(self.life, Life::Collecting | Life::Settling)
+        matches!(self.life, Life::Collecting | Life::Agreeing)
     }
 
     /// Behind everything that `peer`, after a crash, has to keep for this node again.
@@ -391,41 +317,37 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     }
 
     /// Tells those who ask, or whom this node asks, which lives it is in session with; goes on when all say the same.
-    pub(crate) fn settle(&mut self, out: &mut Vec<Effect>) {
-        let settles = self.life == Life::Settling;
-        if self.life == Life::Collecting || !settles && self.line.asking.is_empty() {
+    pub(crate) fn agree_on_a_line(&mut self, out: &mut Vec<Effect>) {
+        let agreeing = self.life == Life::Agreeing;
+        if self.life == Life::Collecting || !agreeing && self.line.asking.is_empty() {
             return;
         }
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        links.channel.settling(settles);
-        self.line.settled |= settles;
+        links.channel.agreeing(agreeing);
+        self.line.had_to_agree |= agreeing;
         let lives = links.channel.lives();
         for &(peer, _) in &lives {
-            let concerned = settles || self.line.asking.contains(&peer);
+            let concerned = agreeing || self.line.asking.contains(&peer);
             if concerned
                 && links.channel.is_peer(peer)
                 && links.channel.session(peer).is_some()
                 && self.line.told.get(&peer) != Some(&lives)
             {
-                sessions.put(peer, &Frame::Agreed { asks: settles, lives: lives.clone() });
+                sessions.put(peer, &Frame::Agreed { asks: agreeing, lives: lives.clone() });
                 self.line.told.insert(peer, lives.clone());
             }
         }
         let all_agree = links.channel.is_everyone(&lives)
             && links.nodes.iter().all(|&peer| self.line.agrees(peer, &lives));
-        if settles && all_agree {
-            links.channel.settling(false);
-            self.life = Life::Running;
-            self.line.settles = false;
+        if agreeing && all_agree {
+            links.channel.agreeing(false);
+            self.line.must_agree = false;
             for (peer, _) in lives {
                 if links.channel.is_peer(peer) {
                     sessions.put(peer, &Frame::Heard);
                 }
             }
-            self.begin_life(out);
-            if self.stop_asked {
-                self.life = Life::Stopping { checkpoint_asked: false, seal: None };
-            }
+            self.go_on_from_the_line(out);
         }
     }
 

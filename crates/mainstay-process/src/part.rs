@@ -11,7 +11,7 @@
 //! other's part holds; and what the other's part holds, the one's part has sent.
 
 use crate::checkpoint::{self, CheckpointError, Loaded, PARTIAL};
-use crate::settle::Settling;
+use crate::disk_at_once::DiskAtOnce;
 use mainstay_channel::hello::Orphan;
 use mainstay_channel::{RestoreError, SavedChannel, SavedLink};
 use mainstay_journal::journal::{AppendError, Journal};
@@ -322,10 +322,10 @@ pub fn restore(
 
     let mut disk = Vec::new();
     let sealed = journal.seal(&mut disk)?;
-    let mut settling = Settling { storage, catalog: &catalog, disk: &mut disk };
-    settling.make_durable(&mut journal, sealed.end).map_err(|error| match error {
-        crate::settle::SettleError::Append(error) => RestorePartError::Append(error),
-        crate::settle::SettleError::Storage(error) => RestorePartError::Storage(error),
+    let mut at_once = DiskAtOnce { storage, catalog: &catalog, disk: &mut disk };
+    at_once.make_durable(&mut journal, sealed.end).map_err(|error| match error {
+        crate::disk_at_once::DiskAtOnceError::Append(error) => RestorePartError::Append(error),
+        crate::disk_at_once::DiskAtOnceError::Storage(error) => RestorePartError::Storage(error),
     })
 }
 

@@ -366,7 +366,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if self.life != Life::Abandoned {
             self.publish(out);
             self.answer_the_unanswered(out);
-            self.settle(out);
+            self.agree_on_a_line(out);
             self.go_on(out);
             self.say_passive();
             self.perform_wishes(out);

@@ -6,6 +6,7 @@ use crate::attempts::suspect;
 use crate::checkpoint::{self, CheckpointError, Loaded};
 use crate::collecting::Collecting;
 use crate::config::Config;
+use crate::disk_at_once::{DiskAtOnce, DiskAtOnceError};
 use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
@@ -13,8 +14,6 @@ use crate::lifecycle::Life;
 use crate::line::Cut;
 use crate::links::{Links, LinksError};
 use crate::loss::RollBack;
-use crate::outlet::Leaving;
-use crate::port::{Guarantee, OutputState};
 use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::RecordError;
 use crate::record::orphaned;
@@ -25,7 +24,6 @@ use crate::replay::{Replay, Verdicts};
 use crate::restore::{Restored, begin_with, behind_the_loss, newest_checkpoint};
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
-use crate::settle::{SettleError, Settling};
 use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::summary::Summary;
@@ -38,18 +36,18 @@ use mainstay_journal::reader::ReadError;
 use mainstay_journal::storage::{Storage, StorageError};
 use mainstay_recovery::policy::Policy;
 use mainstay_recovery::protocol::Unsuited;
-use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId, OutputId};
+use mainstay_types::id::{DeliveryIndex, Incarnation, Lsn, NodeId};
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of a request's record that are not its body, at most: prefix, identity tag, the longest key and when it expires.
 const REQUEST_OVERHEAD_BYTES: usize = Prefix::BYTES + 1 + 4 + 255 + 8;
 
-impl From<SettleError> for RecoverError {
-    fn from(error: SettleError) -> Self {
+impl From<DiskAtOnceError> for RecoverError {
+    fn from(error: DiskAtOnceError) -> Self {
         match error {
-            SettleError::Append(error) => Self::Append(error),
-            SettleError::Storage(error) => Self::Storage(error),
+            DiskAtOnceError::Append(error) => Self::Append(error),
+            DiskAtOnceError::Storage(error) => Self::Storage(error),
         }
     }
 }
@@ -364,9 +362,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 RollBack::To(rolled_back) => (rolled_back::KIND, rolled_back.encode()),
                 RollBack::Orphan(orphaned) => (orphaned::KIND, orphaned.encode()),
             };
-            let mut settling = Settling { storage, catalog, disk: &mut disk };
-            let appended = settling.append(&mut journal, kind, INSTANCE, &record)?;
-            settling.make_durable(&mut journal, appended.end)?;
+            let mut at_once = DiskAtOnce { storage, catalog, disk: &mut disk };
+            let appended = at_once.append(&mut journal, kind, INSTANCE, &record)?;
+            at_once.make_durable(&mut journal, appended.end)?;
         }
         if let Some(RollBack::To(RolledBack { keep, lost, .. })) = &roll_back {
             verdicts.rolled_back.push((report.end, *keep, *lost));
@@ -476,14 +474,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         // Also that a new version begins here: were that lost, the old one could be started over deliveries of the new one.
         let durable = !losses.is_empty() || upgraded_from.is_some();
         let started = Started { version: process.config.version, name: process.config.name.clone(), losses };
-        let mut settling = Settling { storage, catalog, disk: &mut disk };
+        let mut at_once = DiskAtOnce { storage, catalog, disk: &mut disk };
         let started = started.encode();
-        match settling.append(&mut process.journal, started::KIND, INSTANCE, &started) {
-            Ok(appended) if durable => settling.make_durable(&mut process.journal, appended.end)?,
+        match at_once.append(&mut process.journal, started::KIND, INSTANCE, &started) {
+            Ok(appended) if durable => at_once.make_durable(&mut process.journal, appended.end)?,
             Ok(_) => {}
             // Nothing new is taken before there is space, and this record stands before it. Until then what is there is read; but what
             // other nodes are told by a mere greeting is told by nobody who could forget it.
-            Err(SettleError::Append(AppendError::Full { .. }))
+            Err(DiskAtOnceError::Append(AppendError::Full { .. }))
                 if !durable || process.history.links.is_none() =>
             {
                 process.journal.append_first_when_there_is_room(started::KIND, INSTANCE, &started)?;
@@ -507,44 +505,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             if !process.say_what_is_undone(out) {
                 return Err(AppendError::Stalled.into());
             }
-            process.announce_life(out);
-            if process.line.settles {
-                process.life = Life::Settling;
-            } else {
-                (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
-            }
+            (recovery.outputs_again, recovery.outputs_in_doubt) = process.begin_life(out);
             // The end of a recovery is the end of a step.
             process.after_step(true, out);
         }
         Ok((process, recovery))
-    }
-
-    /// Takes up what the last life left: returns how many outputs are sent again, and how many are in doubt. Part of a step, which
-    /// its caller ends: a checkpoint asked for in the middle of one would be saved with what the rest of it changes.
-    pub(crate) fn begin_life(&mut self, out: &mut Vec<Effect>) -> (u64, u64) {
-        let (mut again, mut in_doubt) = (0, 0);
-        let pending: Vec<OutputId> = self.history.tables.outbox.iter().map(|(id, _)| id).collect();
-        for id in pending {
-            let output = self.history.tables.outbox.find_mut(id).expect("it was just listed");
-            let output_end = output.end;
-            match History::<H>::guarantee(output, &self.config) {
-                None => output.state = OutputState::InDoubt,
-                Some(Guarantee::AtMostOnce) if output.intended => output.state = OutputState::InDoubt,
-                Some(Guarantee::AtMostOnce) => {
-                    output.state = OutputState::Prepared;
-                    let end = output.end;
-                    self.hold_output(id, end, out);
-                    continue;
-                }
-                Some(_) => {
-                    again += 1;
-                    let after = self.effect_after(output_end);
-                    self.hold(Leaving::OutputAgain(id), after, out);
-                    continue;
-                }
-            }
-            in_doubt += 1;
-        }
-        (again, in_doubt)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::collecting::{Collecting, Journaled};
 use crate::config::Config;
+use crate::disk_at_once::DiskAtOnce;
 use crate::effect::Abandoned;
 use crate::handler::Handler;
 use crate::history::History;
@@ -21,7 +22,6 @@ use crate::record::stated;
 use crate::record::{RecordError, intended};
 use crate::recover::{Progress, RecoverError, Recovery};
 use crate::retrace::{Recorded, Shown, Watch};
-use crate::settle::Settling;
 use crate::summary::Summary;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::DiskEffect;
@@ -161,10 +161,10 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         {
             // Durable before anything is tried that comes after: an effect of that depends on the verdict, and an
             // attempt at it overwrites the count that led to the verdict.
-            let mut settling = Settling { storage, catalog, disk: &mut self.disk };
+            let mut at_once = DiskAtOnce { storage, catalog, disk: &mut self.disk };
             let appended =
-                settling.append(&mut self.journal, quarantined::KIND, INSTANCE, &verdict.encode())?;
-            settling.make_durable(&mut self.journal, appended.end)?;
+                at_once.append(&mut self.journal, quarantined::KIND, INSTANCE, &verdict.encode())?;
+            at_once.make_durable(&mut self.journal, appended.end)?;
             recovery.quarantined = Some(verdict.lsn);
             at = next;
         }

@@ -12,16 +12,15 @@
 use crate::collecting::Collecting;
 use crate::covering::Covering;
 use crate::effect::{Effect, HangUp};
-use crate::event::{PeerEvent, SpillEvent};
+use crate::event::PeerEvent;
 use crate::handler::Handler;
 use crate::intake::Pending;
 use crate::lifecycle::Life;
 use crate::line;
 use crate::links::Links;
-use crate::loss::{Loss, RollBack};
+use crate::loss::Loss;
 use crate::process::Process;
 use crate::record::delivery::Delivery;
-use crate::record::rolled_back::RolledBack;
 use bytes::Bytes;
 use mainstay_channel::channel::{Arrival, Channel, Greeted, Owed};
 use mainstay_channel::frame::{Frame, Message, split};
@@ -31,9 +30,7 @@ use mainstay_journal::memory::PageMemory;
 use mainstay_recovery::logging::{Admission, Wish};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::determinant::{Place, Point};
-use mainstay_types::id::{DeliveryIndex, NodeId, Ssn};
-use mainstay_types::level::Level;
-use mainstay_types::mark::Mark;
+use mainstay_types::id::{NodeId, Ssn};
 use mainstay_types::rules::{Rule, Rules};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -97,25 +94,6 @@ impl Sessions {
     pub(crate) fn put_for_all(&mut self, frame: &Frame<'_>) {
         self.outgoing.values_mut().for_each(|outgoing| frame.put_with_length(outgoing));
     }
-
-    /// Tells, and keeps places, at once; what changes the process itself is left in `wishes`.
-    pub(crate) fn perform_at_once(&mut self, channel: &mut Channel) {
-        let Self { wishes, outgoing, .. } = self;
-        wishes.retain(|wish| match wish {
-            Wish::Tell { to, body } => {
-                // Without a session it is not said: the protocol says it again when there is one.
-                if channel.session(*to).is_some() {
-                    Frame::Control(body).put_with_length(outgoing.entry(*to).or_default());
-                }
-                false
-            }
-            Wish::Ordered { to, ssn, place } => {
-                channel.ordered(*to, *ssn, *place);
-                false
-            }
-            Wish::Flush | Wish::Remembered { .. } | Wish::RollBack { .. } => true,
-        });
-    }
 }
 
 /// Frames that may leave for `peer` now, into its buffer.
@@ -130,8 +108,8 @@ pub(crate) fn put_ready(links: &mut Links, outgoing: &mut Vec<u8>, peer: NodeId,
 }
 
 /// What was sent and not acknowledged by the peer's process is sent again in the next session, though the transport may have
-/// acknowledged it.
-fn session_ends(channel: &mut Channel, peer: NodeId, rules: Rules) {
+/// acknowledged it; unless that rule is broken.
+fn keep_until_covered(channel: &mut Channel, peer: NodeId, rules: Rules) {
     if !rules.keep(Rule::KeepUntilCovered) {
         channel.trust_transport(peer);
     }
@@ -142,7 +120,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
         match event {
             PeerEvent::Connected { peer } => {
-                session_ends(&mut links.channel, peer, self.config.rules);
+                keep_until_covered(&mut links.channel, peer, self.config.rules);
                 self.snapshots.forget_unread(peer);
                 let mut hello = links.channel.connected(peer);
                 hello.seen = hello.seen.max(line::seen_by(&self.logged, peer));
@@ -154,15 +132,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 }
             }
             PeerEvent::Disconnected { peer } => {
-                session_ends(&mut links.channel, peer, self.config.rules);
-                links.channel.disconnected(peer);
-                links.logging.disconnected(peer);
-                self.snapshots.forget_unread(peer);
-                sessions.outgoing.remove(&peer);
-                self.line.session_ended(peer);
-                if let Some(collecting) = &mut sessions.collecting {
-                    collecting.disconnected(peer);
-                }
+                keep_until_covered(&mut links.channel, peer, self.config.rules);
+                // Frames that were made for it are of no use in another session.
+                self.end_session(peer);
             }
             PeerEvent::Frames { peer, bytes } => self.take_frames(peer, &bytes.into(), out),
         }
@@ -174,8 +146,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         }
     }
 
-    pub(crate) fn hang_up(&mut self, peer: NodeId, why: HangUp, out: &mut Vec<Effect>) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+    /// Everybody who keeps something for the session with `peer` hears that it is over. Returns the frames that have not left.
+    fn end_session(&mut self, peer: NodeId) -> Vec<u8> {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return Vec::new();
+        };
         links.channel.disconnected(peer);
         links.logging.disconnected(peer);
         self.line.session_ended(peer);
@@ -183,7 +158,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             collecting.disconnected(peer);
         }
         self.snapshots.forget_unread(peer);
-        let mut bytes = sessions.outgoing.remove(&peer).unwrap_or_default();
+        sessions.outgoing.remove(&peer).unwrap_or_default()
+    }
+
+    pub(crate) fn hang_up(&mut self, peer: NodeId, why: HangUp, out: &mut Vec<Effect>) {
+        if self.sessions.is_none() {
+            return;
+        }
+        let mut bytes = self.end_session(peer);
         if let Some(refusal) = why.refusal() {
             let text = refusal.to_string();
             Frame::Refused { code: refusal.code(), text: &text }.put_with_length(&mut bytes);
@@ -436,84 +418,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn message_may_leave(&mut self, to: NodeId, ssn: Ssn) {
         if let Some(links) = &mut self.history.links {
             links.channel.release(to, ssn);
-        }
-    }
-
-    /// Whether a node keeps so much of this node's memory occupied that no new work may be accepted.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.history.links.as_ref().is_some_and(|links| !links.channel.may_accept())
-    }
-
-    /// Has the oldest of what other nodes pin moved out of memory, if that is too much.
-    pub(crate) fn spill(&mut self, out: &mut Vec<Effect>) {
-        let spill = self.history.links.as_mut().and_then(|links| links.channel.spill());
-        out.extend(spill.map(Effect::Spill));
-    }
-
-    pub(crate) fn spill_event(&mut self, event: SpillEvent) {
-        let Some(links) = &mut self.history.links else { return };
-        match event {
-            SpillEvent::Done { id, kept } => links.channel.spilled(id, &kept),
-            SpillEvent::Failed { id } => links.channel.spill_failed(id),
-        }
-    }
-
-    pub(crate) fn spill_is_paused(&self) -> bool {
-        self.history.links.as_ref().is_some_and(|links| links.channel.spill_is_paused())
-    }
-
-    /// The end of a round: the protocol tells what it has gathered. Returns up to where the journal is wanted durable.
-    pub(crate) fn flush_logging(&mut self) -> Option<u64> {
-        let (links, sessions) = self.history.links.as_mut().zip(self.sessions.as_mut())?;
-        // What leaves, also what waits for the disk first: other nodes can do their part meanwhile. And a checkpoint, which must not know
-        // what may be taken back. Not the word to a sender that its message is needed no more: it comes with these, and with the next
-        // checkpoint at the latest.
-        let effect = self.gate.outstanding(Mark::Recoverable).map(DeliveryIndex);
-        let may_cover = links.logging.checkpoint_may_cover();
-        let checkpoint = sessions.covering.checkpoint_waits(may_cover).max(self.snapshots.waits(may_cover));
-        if let Some(index) = effect.max(checkpoint) {
-            links.logging.needed(index, &mut sessions.wishes);
-        }
-        links.logging.flush(&mut sessions.wishes);
-        sessions.perform_at_once(&mut links.channel);
-        let before = sessions.wishes.len();
-        sessions.wishes.retain(|wish| *wish != Wish::Flush);
-        let flush = sessions.wishes.len() < before;
-        (flush && self.config.level == Level::Disk).then(|| self.journal.end().0)
-    }
-
-    pub(crate) fn perform_wishes(&mut self, out: &mut Vec<Effect>) {
-        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
-        sessions.perform_at_once(&mut links.channel);
-        let mut roll_back: Option<(DeliveryIndex, NodeId)> = None;
-        let collecting = &mut sessions.collecting;
-        sessions.wishes.retain(|wish| match wish {
-            Wish::Remembered { place, source } => {
-                if let Some(collecting) = collecting {
-                    collecting.remembered(*place, source);
-                }
-                false
-            }
-            Wish::RollBack { keep, lost } => {
-                if roll_back.is_none_or(|(lowest, _)| *keep < lowest) {
-                    roll_back = Some((*keep, *lost));
-                }
-                false
-            }
-            // For the end of the round.
-            Wish::Flush => true,
-            Wish::Tell { .. } | Wish::Ordered { .. } => unreachable!("performed a line above"),
-        });
-        // Others go back when they greet the node that lost something, and only behind what they were sent of it.
-        if let Some((keep, lost)) = roll_back
-            && self.config.policy.rolls_back()
-            && self.config.rules.keep(Rule::OrphansRollBack)
-            && self.life != Life::Abandoned
-        {
-            let mut losses = Vec::new();
-            links.logging.known_losses(&mut losses);
-            self.life = Life::Abandoned;
-            out.push(Effect::RollBack(RollBack::To(RolledBack { keep, lost, losses })));
         }
     }
 

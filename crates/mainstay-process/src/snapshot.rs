@@ -198,7 +198,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
 
     pub(crate) fn may_cut(&self) -> Result<(), Missed> {
         match self.life {
-            Life::Collecting | Life::Settling => Err(Missed::Recovering),
+            Life::Collecting | Life::Agreeing => Err(Missed::Recovering),
             // What is in hand is in no state yet, and its senders have dropped it.
             _ if !self.line.in_hand.is_empty() => Err(Missed::Recovering),
             Life::Stopping { .. } | Life::Stopped | Life::Abandoned => Err(Missed::Stopping),

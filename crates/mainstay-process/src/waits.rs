@@ -75,7 +75,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let waits = all.filter_map(|node| {
             let why = match (&sessions.collecting, self.life) {
                 (Some(collecting), _) => self.awaits_in_recovery(collecting, node)?,
-                (None, Life::Settling) if !self.line.agrees(node, &links.channel.lives()) => Why::Agreement,
+                (None, Life::Agreeing) if !self.line.agrees(node, &links.channel.lives()) => Why::Agreement,
                 (None, _) if self.kept_waiting().is_empty() || !links.logging.waits_for_journal_of(node) => {
                     return None;
                 }

@@ -74,18 +74,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         Some(Reached { node, life, delivery: self.history.tables.executed })
     }
 
-    /// Whether this node, if it took what is missing now for lost, might be wrong: more failed than the policies survive, and the replay of another
-    /// one may still bring it.
-    pub(crate) fn awaits_the_replays_of_others(&mut self) -> bool {
-        let collecting = self.sessions.as_ref().and_then(|sessions| sessions.collecting.as_ref());
-        let Some((me, collecting)) = self.own_reach().zip(collecting) else { return false };
-        if !self.down_together(collecting).1 || collecting.all_are_passive(me) {
-            return false;
-        }
-        if let Some(collecting) = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut()) {
-            collecting.passive.asked = true;
-        }
-        true
+    /// Whether nobody's replay can bring this node anything any more. If that is not known, all that recover are asked, by this node's own word.
+    pub(crate) fn ask_whether_all_are_passive(&mut self) -> bool {
+        let me = self.own_reach();
+        let collecting = self.sessions.as_mut().and_then(|sessions| sessions.collecting.as_mut());
+        let Some((me, collecting)) = me.zip(collecting) else { return true };
+        let all = collecting.all_are_passive(me);
+        collecting.passive.asked |= !all;
+        all
     }
 
     /// Tells everybody who recovers that this node is passive, and how far all are, if somebody asks and it has not said so.

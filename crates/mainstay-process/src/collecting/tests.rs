@@ -5,7 +5,7 @@ use crate::summary::Summary;
 use bytes::Bytes;
 use mainstay_channel::hello::{Declared, Identity};
 use mainstay_types::determinant::Point;
-use mainstay_types::id::{ClusterId, StoreId};
+use mainstay_types::id::{ClusterId, Incarnation, StoreId};
 use mainstay_types::snapshot::SnapshotId;
 use mainstay_types::time::Time;
 
@@ -28,7 +28,7 @@ fn hello(node: NodeId, life: u64, collecting: bool) -> Hello {
         collecting,
         crashed: life > 1,
         rejoins: false,
-        settles: false,
+        agreeing: false,
         window_messages_max: 1,
         window_bytes_max: 1,
         message_bytes_max: 1,

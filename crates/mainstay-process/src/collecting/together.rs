@@ -4,6 +4,14 @@
 //! too late: a peer that had recovered before another one crashed would be counted beside it. So before more than a policy survives are
 //! taken to have been down together, each of them is asked which lives had heard that it is recovered, and outlived that (docs/message-logging.md).
 
+use crate::collecting::Collecting;
+use crate::effect::Effect;
+use crate::handler::Handler;
+use crate::lifecycle::Life;
+use crate::process::Process;
+use mainstay_channel::frame::Frame;
+use mainstay_journal::memory::PageMemory;
+use mainstay_recovery::policy::Failures;
 use mainstay_types::id::{Incarnation, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,6 +170,88 @@ impl Heard {
             Self::Down(episode) => episode.node,
             Self::Recovered(node) => node,
         }
+    }
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    /// How many failures at one time all policies of the cluster survive; `None`: any number.
+    pub(crate) fn failures_survived(&self) -> Option<u8> {
+        let policies = self.history.links.iter().flat_map(|links| links.policies.values());
+        let survives = policies.chain([&self.config.policy]).map(|policy| policy.survives()).min();
+        match survives {
+            Some(Failures::AtMost(failures)) => Some(failures),
+            Some(Failures::Any) | None => None,
+        }
+    }
+
+    /// Tells `peer`, if both are recovered, that its recovery is known here. A node that has yet to agree on a line counts as down until all agree: one that failed since may
+    /// have known of more that was lost together.
+    pub(crate) fn say_heard(&mut self, peer: NodeId) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        if matches!(self.life, Life::Running | Life::Stopping { .. }) && links.channel.is_recovered(peer) {
+            sessions.put(peer, &Frame::Heard);
+        }
+    }
+
+    /// Before this node takes more to have been down with it than the policies survive, it asks each of them who outlived its recovery.
+    /// Returns whether answers are still to come.
+    pub(crate) fn ask_who_outlived_whom(&mut self) -> bool {
+        let Some(failures) = self.failures_survived() else { return false };
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else {
+            return false;
+        };
+        let Some(mut collecting) = sessions.collecting.take() else { return false };
+        let mut waits = false;
+        // With this node itself one more than `failures`.
+        for peer in collecting.together.to_ask(usize::from(failures)) {
+            waits = true;
+            if links.channel.session(peer).is_some() {
+                sessions.put(peer, &Frame::Outlived { asks: true, lives: Vec::new() });
+                collecting.together.asked(peer);
+            }
+        }
+        waits |= collecting.together.waits();
+        sessions.collecting = Some(collecting);
+        waits
+    }
+
+    pub(crate) fn take_outlived(
+        &mut self,
+        peer: NodeId,
+        asks: bool,
+        lives: &[(NodeId, Incarnation)],
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((links, sessions)) = self.history.links.as_mut().zip(self.sessions.as_mut()) else { return };
+        if asks && links.channel.session(peer).is_some() {
+            // Whoever heard of a recovery behind which it had yet to agree on a line may have failed before that was over.
+            let lives = if self.line.had_to_agree { Vec::new() } else { links.channel.outlived() };
+            sessions.put(peer, &Frame::Outlived { asks: false, lives });
+        } else if !asks
+            && let Some((collecting, life)) = sessions.collecting.as_mut().zip(links.channel.session(peer))
+        {
+            collecting.together.testified(peer, life, lives);
+            self.go_on_collecting(out);
+        }
+    }
+
+    /// Nodes that were down together with this one, and whether they are more than the policies survive.
+    pub(crate) fn down_together(&self, collecting: &Collecting) -> (BTreeSet<NodeId>, bool) {
+        let Some(failures) = self.failures_survived() else { return Default::default() };
+        let together = collecting.together.most();
+        // Where one failure is survived, whoever failed besides was one too many, whether or not it is up again.
+        let others: BTreeSet<NodeId> = match failures {
+            1 => together.union(&collecting.rejoining).copied().collect(),
+            _ => together,
+        };
+        let beyond = !others.is_empty() && others.len() + 1 > usize::from(failures);
+        (others, beyond)
+    }
+
+    /// Whether more nodes were down together, this one among them, than the policies survive.
+    pub(crate) fn more_failed_than_is_survived(&self) -> bool {
+        let collecting = self.sessions.as_ref().and_then(|sessions| sessions.collecting.as_ref());
+        collecting.is_some_and(|collecting| self.down_together(collecting).1)
     }
 }
 

@@ -12,7 +12,7 @@ use mainstay_journal::storage::{Failure, Operation, Storage, StorageError};
 use mainstay_types::id::{InstanceId, Lsn};
 
 /// A directory during recovery. What is left in `disk` (preparing segments) is for the driver.
-pub(crate) struct Settling<'a> {
+pub(crate) struct DiskAtOnce<'a> {
     pub(crate) storage: &'a mut dyn Storage,
     pub(crate) catalog: &'a Catalog,
     pub(crate) disk: &'a mut Vec<DiskEffect>,
@@ -20,14 +20,14 @@ pub(crate) struct Settling<'a> {
 
 /// The record is not appended, or not durable. Recovery ends; the next one finds the same or a little more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SettleError {
+pub(crate) enum DiskAtOnceError {
     #[error(transparent)]
     Append(#[from] AppendError),
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-impl Settling<'_> {
+impl DiskAtOnce<'_> {
     /// Appends a record, writing pages out if none is free.
     pub(crate) fn append<M: PageMemory>(
         &mut self,
@@ -35,7 +35,7 @@ impl Settling<'_> {
         kind: Kind,
         instance: InstanceId,
         payload: &[u8],
-    ) -> Result<Appended, SettleError> {
+    ) -> Result<Appended, DiskAtOnceError> {
         match journal.append(kind, instance, &[payload], self.disk) {
             Err(AppendError::Stalled) => {
                 self.write_out(journal)?;
@@ -53,7 +53,7 @@ impl Settling<'_> {
         &mut self,
         journal: &mut Journal<M>,
         end: Lsn,
-    ) -> Result<(), SettleError> {
+    ) -> Result<(), DiskAtOnceError> {
         journal.flush(self.disk);
         self.write_out(journal)?;
         if journal.durable() >= end {
@@ -62,7 +62,7 @@ impl Settling<'_> {
         Err(full_at(journal, end))
     }
 
-    fn write_out<M: PageMemory>(&mut self, journal: &mut Journal<M>) -> Result<(), SettleError> {
+    fn write_out<M: PageMemory>(&mut self, journal: &mut Journal<M>) -> Result<(), DiskAtOnceError> {
         while let Some(place) = self.disk.iter().position(is_write_or_sync) {
             let effect = self.disk.remove(place);
             let ticket = self.perform(journal, &effect)?;
@@ -107,7 +107,7 @@ impl Settling<'_> {
 }
 
 /// With all pages written, only a segment can be what is waited for, and opening prepares it unless the disk is full.
-fn full_at<M: PageMemory>(journal: &Journal<M>, lsn: Lsn) -> SettleError {
+fn full_at<M: PageMemory>(journal: &Journal<M>, lsn: Lsn) -> DiskAtOnceError {
     let segment = journal.geometry().segment_of(lsn);
     AppendError::Full { segment, failure: Failure::NoSpace }.into()
 }
