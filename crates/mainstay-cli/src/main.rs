@@ -10,6 +10,7 @@ mod ledger;
 mod mpi;
 mod node;
 mod outputs;
+mod pipe;
 mod redis;
 mod replay;
 mod serve;
@@ -85,9 +86,24 @@ enum Command {
     DemoNode(demo::topology::Part),
 }
 
+impl Command {
+    /// Whether it starts nothing and changes nothing.
+    fn only_prints(&self) -> bool {
+        match self {
+            Self::Journal(command) => command.only_prints(),
+            Self::Mpi(command) => command.only_prints(),
+            Self::Outputs(_) | Self::Status(_) | Self::Sim(_) => true,
+            _ => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let command = Command::command().mut_subcommand("serve", serve::show_defaults);
     let given = Command::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    if given.only_prints() {
+        pipe::end_when_nobody_reads();
+    }
     let ended = match given {
         Command::Demo(options) => demo::top::demo(&options),
         Command::Serve(options) => return serve::serve(*options),

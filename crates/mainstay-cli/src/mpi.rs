@@ -115,6 +115,12 @@ pub(crate) struct Stat {
     json: bool,
 }
 
+impl Mpi {
+    pub(crate) fn only_prints(&self) -> bool {
+        matches!(self, Self::Stat(_) | Self::Check(_) | Self::Diff(_))
+    }
+}
+
 /// Runs it. What a recorded program ends with, `record` ends with.
 ///
 /// # Errors

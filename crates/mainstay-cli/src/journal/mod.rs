@@ -51,6 +51,12 @@ pub(crate) struct Common {
     json: bool,
 }
 
+impl Journal {
+    pub(crate) fn only_prints(&self) -> bool {
+        !matches!(self, Self::Repair(_))
+    }
+}
+
 /// Runs one of them.
 ///
 /// # Errors

@@ -1,6 +1,8 @@
 //! `mainstay sim`: exit codes and figures; what it finds is tested where it lives.
 
-use crate::harness::{Folder, run};
+use crate::harness::{Folder, mainstay, run};
+use std::io::Read;
+use std::process::Stdio;
 
 #[test]
 fn a_few_seeds_run_twice_give_figures_and_no_violation() {
@@ -55,5 +57,20 @@ fn seeds_rules_and_machines_that_are_none_are_usage_errors() {
     ] {
         let said = run(&folder, arguments);
         assert_eq!(said.code, 2, "{arguments:?}: {}{}", said.out, said.err);
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_ends_it_without_a_word() {
+    let folder = Folder::new();
+    for arguments in [&["sim", "--list"][..], &["sim", "--seed", "1", "--json"]] {
+        let (unread, output) = std::io::pipe().expect("a pipe can be made");
+        drop(unread);
+        let child = mainstay(&folder).args(arguments).stdout(output).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("it starts");
+        let mut said = String::new();
+        child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it is text");
+        let status = child.wait().expect("it ends");
+        assert!(!status.success() && said.is_empty(), "{status}: {said}");
     }
 }
