@@ -20,6 +20,7 @@ const GATE: &str = "mainstay-gate";
 const GROUP: &str = "mainstay-group";
 const RECOVERY: &str = "mainstay-recovery";
 const REGION: &str = "mainstay-region";
+const REGION_CLIENT: &str = "mainstay-region-client";
 const REPLICA: &str = "mainstay-replica";
 const PROCESS: &str = "mainstay-process";
 const DISK: &str = "mainstay-disk";
@@ -56,12 +57,31 @@ pub const LAYERS: &[Layer] = &[
     plain(NODE, &[TYPES, JOURNAL, GROUP, REGION, REPLICA, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
+    // Its tests start nodes.
+    with_tests(REGION_CLIENT, &[TYPES, REGION], &[GROUP, NODE, REPLICA]),
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
     // faces
     // Loaded into foreign programs: nothing else of ours below it, see docs/decisions/0013.
     plain(MPI, &[CHECKSUM]),
-    plain(BENCH, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, MPI]),
+    plain(
+        BENCH,
+        &[
+            TYPES,
+            JOURNAL,
+            CHANNEL,
+            GATE,
+            RECOVERY,
+            REGION,
+            PROCESS,
+            DISK,
+            RUNTIME,
+            FACADE,
+            CLIENT,
+            REGION_CLIENT,
+            MPI,
+        ],
+    ),
     plain(
         CLI,
         &[
@@ -88,6 +108,7 @@ pub const PURE_LIBRARIES: &[(&str, &str)] = &[
     ("proc-macro2", "build time only: derives"),
     ("quote", "build time only: derives"),
     ("serde", "codec traits"),
+    ("serde_bytes", "byte strings copied as such, not byte by byte"),
     ("serde_core", "codec traits"),
     ("serde_derive", "build time only: derives"),
     ("syn", "build time only: derives"),

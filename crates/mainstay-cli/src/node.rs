@@ -53,6 +53,9 @@ pub(crate) struct Node {
     /// Connections of clients at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     clients_max: usize,
+    /// Hold back what is said to other nodes and native clients for so long, for measuring.
+    #[arg(long, hide = true, value_name = "MICROSECONDS", default_value_t = 0)]
+    link_delay_us: u64,
     /// Obey MAINSTAY.CUT, which cuts this node off from others.
     #[arg(long, hide = true)]
     allow_cuts: bool,
@@ -80,6 +83,7 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         timing: Timing::default(),
         gateway: GatewayTimes::default(),
         clients_max: node.clients_max,
+        link_delay: Duration::from_micros(node.link_delay_us),
         allow_cuts: node.allow_cuts,
     };
     match run_node(&settings, |at| announce(&node.dir, at))? {

@@ -79,6 +79,13 @@ pub enum GatewayEffect {
         /// Whom.
         place: Place,
     },
+    /// Give this number to the client of this connection ([`Gateway::number_for`]).
+    Number {
+        /// Whose.
+        connection: u64,
+        /// A number that no client ever had.
+        number: ClientId,
+    },
     /// Leave the group.
     Leave,
     /// Hear and tell these nodes nothing; none: hear all again. Answer with [`Gateway::answer`].
@@ -126,9 +133,11 @@ struct Read {
 const NAMED: ThreadId = ThreadId(0);
 
 /// Who waits for a client number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanting {
     Session(u64),
+    /// A connection that does not speak by this gateway.
+    Other(u64),
     Reply(Place),
 }
 
@@ -509,6 +518,15 @@ impl Gateway {
         }
     }
 
+    /// A connection that does not speak by this gateway wants a number: [`GatewayEffect::Number`], as soon as there is one.
+    pub fn number_for(&mut self, now: Time, connection: u64, out: &mut Vec<GatewayEffect>) {
+        let wanting = Wanting::Other(connection);
+        if !self.wanting.contains(&wanting) {
+            self.wanting.push_back(wanting);
+            self.want_numbers(now, out);
+        }
+    }
+
     /// Gives numbers to those who wait for them, and takes more if there are none.
     fn want_numbers(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
         while let Some(&wanting) = self.wanting.front() {
@@ -516,6 +534,7 @@ impl Gateway {
                 Wanting::Session(session) | Wanting::Reply(Place { session, .. }) => {
                     self.sessions.contains_key(&session)
                 }
+                Wanting::Other(_) => true,
             };
             if !open {
                 self.wanting.pop_front();
@@ -525,6 +544,7 @@ impl Gateway {
             self.wanting.pop_front();
             match wanting {
                 Wanting::Reply(place) => self.answer(place, number(given.0), out),
+                Wanting::Other(connection) => out.push(GatewayEffect::Number { connection, number: given }),
                 Wanting::Session(session) => {
                     let open = self.sessions.get_mut(&session).expect("it is open");
                     open.number(now, given);

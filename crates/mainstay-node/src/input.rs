@@ -1,6 +1,8 @@
 //! What comes to a node from its sockets, its disk and its owner.
 
+use crate::native::Outgoing;
 use bytes::Bytes;
+use mainstay_region::conversation::Hello;
 use mainstay_region::effect::RecordNumber;
 use mainstay_replica::definition::RegionId;
 use mainstay_types::view::Address;
@@ -21,7 +23,7 @@ pub(crate) enum DiskDone {
 pub(crate) type Written = (Bytes, usize, bool);
 
 /// The way to a client's connection. What waits in it is bounded by the commands that a connection may have under way.
-pub(crate) type ToClient = mpsc::UnboundedSender<Written>;
+pub(crate) type ToSession = mpsc::UnboundedSender<Written>;
 
 /// What comes.
 #[derive(Debug)]
@@ -32,8 +34,14 @@ pub(crate) enum Input {
     Frames { link: u64, frames: Vec<Bytes> },
     /// The connection is gone.
     LinkClosed { link: u64 },
+    /// A client that speaks the region's own messages has connected.
+    NativeOpened { connection: u64, hello: Hello, outgoing: Outgoing },
+    /// It says this.
+    NativeFrames { connection: u64, frames: Vec<Bytes> },
+    /// It is gone.
+    NativeClosed { connection: u64 },
     /// A client has connected.
-    Opened { session: u64, to: ToClient },
+    Opened { session: u64, to: ToSession },
     /// It says this.
     Commands { session: u64, commands: Vec<Vec<Bytes>> },
     /// It says something that is no command.

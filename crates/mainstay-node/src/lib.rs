@@ -3,7 +3,8 @@
 //! ```text
 //!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ links.rs ── other nodes
 //!                      resp.rs        session.rs │   node.rs (the loop) │
-//!                      command.rs     numbers.rs └─> replica ───────────┴─ store.rs ── directory
+//!                      command.rs     numbers.rs ├─> replica ───────────┴─ store.rs ── directory
+//!   clients ── their own messages ─── native.rs ─┘
 //! ```
 //!
 //! Any node takes any command: what another member has to do is brought there and its answer back. A client that is cut off from one node
@@ -18,9 +19,12 @@ pub mod resp;
 pub mod settings;
 pub mod status;
 
+mod accepting;
 mod clients;
+mod delay;
 mod input;
 mod links;
+mod native;
 mod numbers;
 mod session;
 mod store;

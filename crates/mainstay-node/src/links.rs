@@ -10,6 +10,7 @@
 //! (u32) and its bytes; all little-endian.
 
 use crate::address::of_socket;
+use crate::delay::Way;
 use crate::input::Input;
 use bytes::{Buf, Bytes, BytesMut};
 use mainstay_types::codec::Reader;
@@ -67,18 +68,23 @@ pub(crate) struct Links {
     /// The number of the next connection to anybody. Of one that goes anew after a long silence the number is higher, too: who hears it
     /// passes over what comes from a lower one.
     next_connection: Arc<AtomicU64>,
+    way: Way,
+    /// Messages sent since the start.
+    pub(crate) sent: u64,
     /// Messages dropped since the start, because another node does not take them.
     pub(crate) dropped: u64,
 }
 
 impl Links {
-    pub(crate) fn new(me: Address, life: u64) -> Self {
+    pub(crate) fn new(me: Address, life: u64, way: Way) -> Self {
         Self {
             me,
             life,
             links: HashMap::new(),
             touched: Vec::new(),
             next_connection: Arc::new(AtomicU64::new(1)),
+            way,
+            sent: 0,
             dropped: 0,
         }
     }
@@ -95,6 +101,7 @@ impl Links {
         if link.step.is_empty() {
             self.touched.push(to);
         }
+        self.sent += 1;
         let at = link.step.len();
         link.step.extend_from_slice(&[0; 4]);
         put(&mut link.step);
@@ -109,7 +116,7 @@ impl Links {
             let chunk = Bytes::from(std::mem::take(&mut link.step));
             link.queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);
             // It goes on as long as this link is kept.
-            let _ = link.chunks.send(chunk);
+            self.way.send(&link.chunks, chunk);
         }
     }
 
@@ -201,9 +208,9 @@ fn read_head(bytes: &[u8]) -> Option<(Address, u64, u64)> {
     Some((Address::take(&mut reader).ok()?, reader.u64().ok()?, reader.u64().ok()?))
 }
 
-/// Hears what another node says, until it is gone or says what is no message.
-pub(crate) async fn hear(mut stream: TcpStream, link: u64, inputs: mpsc::Sender<Input>) {
-    let mut buffer = BytesMut::new();
+/// Hears what another node says, until it is gone or says what is no message. Its first word is read already.
+pub(crate) async fn hear(mut stream: TcpStream, word: &[u8], link: u64, inputs: mpsc::Sender<Input>) {
+    let mut buffer = BytesMut::from(word);
     let ended = hear_on(&mut stream, link, &mut buffer, &inputs).await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a node's connection ended");

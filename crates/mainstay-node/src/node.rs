@@ -3,12 +3,14 @@
 //! One thread does it all but waiting for the disk. What came in meanwhile is taken in one go, and what goes out to one other node, or to one
 //! client, leaves in one write.
 
+use crate::accepting;
 use crate::address::{of_group, of_socket};
-use crate::clients;
 use crate::clock;
+use crate::delay::Way;
 use crate::gateway::{Gateway, GatewayEffect, Standing};
-use crate::input::{DiskDone, Input, ToClient};
-use crate::links::{self, Links};
+use crate::input::{DiskDone, Input, ToSession};
+use crate::links::Links;
+use crate::native::Natives;
 use crate::resp::Reply;
 use crate::settings::{Entry, Settings};
 use crate::status::{self, Status};
@@ -16,6 +18,7 @@ use crate::store::{Store, StoreError};
 use bytes::Bytes;
 use mainstay_disk::log::SealError;
 use mainstay_disk::open::draw_store_id;
+use mainstay_region::conversation::ToClient;
 use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config, StartError};
@@ -37,6 +40,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+mod natives;
 
 /// Inputs that wait for the node; beyond, connections are not read.
 const INPUTS_MAX: usize = 1024;
@@ -143,8 +148,8 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
             let _ = inputs.send(Input::Stop).await;
         });
     }
-    tokio::spawn(accept_nodes(nodes, inputs.clone()));
-    tokio::spawn(accept_clients(clients, inputs, settings.clients_max));
+    tokio::spawn(accepting::nodes(nodes, inputs.clone(), settings.clients_max));
+    tokio::spawn(accepting::clients(clients, inputs, settings.clients_max));
     let ended = node.run(queue, disk_queue).await?;
     // What was said last is on its way still.
     tokio::time::sleep(LAST_WORDS).await;
@@ -157,42 +162,6 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, NodeError> {
         return Err(NodeError::NotLoopback { address });
     }
     TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
-}
-
-async fn accept_nodes(listener: TcpListener, inputs: mpsc::Sender<Input>) {
-    for link in 1.. {
-        let stream = accept(&listener).await;
-        tokio::spawn(links::hear(stream, link, inputs.clone()));
-    }
-}
-
-async fn accept_clients(listener: TcpListener, inputs: mpsc::Sender<Input>, clients_max: usize) {
-    let room = std::sync::Arc::new(tokio::sync::Semaphore::new(clients_max));
-    for session in 1.. {
-        let stream = accept(&listener).await;
-        let Ok(place) = std::sync::Arc::clone(&room).try_acquire_owned() else {
-            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
-            continue;
-        };
-        let inputs = inputs.clone();
-        tokio::spawn(async move {
-            clients::serve(stream, session, inputs).await;
-            drop(place);
-        });
-    }
-}
-
-async fn accept(listener: &TcpListener) -> tokio::net::TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) => {
-                // No descriptor is free, or the like: it passes.
-                tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
 }
 
 /// Whom an answer of a region goes to.
@@ -222,7 +191,8 @@ struct Node {
     region: Option<RegionId>,
     heard: HashMap<u64, Heard>,
     newest: HashMap<Address, (u64, u64)>,
-    sessions: HashMap<u64, ToClient>,
+    sessions: HashMap<u64, ToSession>,
+    natives: Natives,
     routes: HashMap<ClientId, Route>,
     cut: BTreeSet<Address>,
     wake: Time,
@@ -259,18 +229,20 @@ impl Node {
         let replica = Replica::start(config, stored, now, &mut effects)?;
         let gateway =
             Gateway::new(RegionConfig::default(), Pattern::OneHop, settings.gateway, fastrand::u64(..));
+        let way = Way::of(settings.link_delay);
         let mut node = Self {
             me,
             clients_at: at.clients,
             allow_cuts: settings.allow_cuts,
             replica,
             gateway,
-            links: Links::new(me.address, me.life.0),
+            links: Links::new(me.address, me.life.0, way.clone()),
             store,
             region: None,
             heard: HashMap::new(),
             newest: HashMap::new(),
             sessions: HashMap::new(),
+            natives: Natives::new(way),
             routes: HashMap::new(),
             cut: BTreeSet::new(),
             wake: now,
@@ -293,6 +265,7 @@ impl Node {
     ) -> Result<Ended, NodeError> {
         loop {
             self.links.flush();
+            self.natives.flush();
             if let Some(ended) = self.ended.take() {
                 return ended;
             }
@@ -343,6 +316,12 @@ impl Node {
                 self.heard.remove(&link);
             }
             Input::Frames { link, frames } => self.frames(now, link, frames),
+            Input::NativeOpened { connection, hello, outgoing } => {
+                self.natives.opened(connection, hello, outgoing);
+                self.native_opened(now, connection);
+            }
+            Input::NativeFrames { connection, frames } => self.native_frames(now, connection, frames),
+            Input::NativeClosed { connection } => self.native_closed(now, connection),
             Input::Opened { session, to } => {
                 self.sessions.insert(session, to);
                 self.gateway.opened(session);
@@ -447,6 +426,7 @@ impl Node {
                 self.know_region();
                 self.stand(now);
                 self.gateway.view(now, &view, &mut self.asked);
+                self.tell_all_standing(now);
             }
             Effect::NotServing { explanation } => {
                 tracing::info!(%explanation, "not serving");
@@ -475,6 +455,9 @@ impl Node {
             GatewayEffect::Status { place } => {
                 let json = serde_json::to_string(&self.status(now)).expect("it is plain data");
                 self.gateway.answer(place, Reply::text(json), &mut self.asked);
+            }
+            GatewayEffect::Number { connection, number } => {
+                self.natives.say(connection, &ToClient::Number(number));
             }
             GatewayEffect::Leave => self.replica.step(now, Event::Leave, &mut self.effects),
             GatewayEffect::Cut { place, addresses } => {
@@ -514,6 +497,7 @@ impl Node {
         message: mainstay_region::message::Message,
     ) {
         let from = self.replica.name();
+        self.natives.tell(client, from, &message);
         match self.routes.get(&client) {
             Some(Route::Here) => self.gateway.received(now, from, client, message, &mut self.asked),
             Some(&Route::Through(to)) => self.send(to, &Message::Answer { region, from, client, message }),
@@ -554,7 +538,7 @@ impl Node {
             self.clients_at,
             &self.gateway,
             &self.store,
-            self.links.dropped,
+            (self.links.sent + self.natives.said, self.links.dropped),
         )
     }
 }

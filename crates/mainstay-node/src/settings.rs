@@ -8,6 +8,7 @@ use mainstay_replica::definition::Definition;
 use mainstay_types::level::Level;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How a node comes into its group.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Settings {
     pub gateway: GatewayTimes,
     /// Connections of clients at the same time; more are refused.
     pub clients_max: usize,
+    /// Holds back everything that is said to other nodes and to native clients for so long, as a longer way would: for measuring.
+    pub link_delay: Duration,
     /// Whether a client may cut this node off from others, for demonstrations of what happens then.
     pub allow_cuts: bool,
 }
@@ -100,22 +103,12 @@ pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
     Ok(definition)
 }
 
-/// Patterns that keep versions: a region of a node has them always.
-const PATTERNS: [Pattern; 6] = [
-    Pattern::VersionRequest,
-    Pattern::MessageReturnsVersion,
-    Pattern::OneHop,
-    Pattern::OneHopClient,
-    Pattern::Tagged,
-    Pattern::Chain,
-];
-
 fn pattern(name: &str) -> Option<Pattern> {
-    PATTERNS.into_iter().find(|&pattern| pattern_name(pattern) == name)
+    Pattern::ALL.into_iter().find(|&pattern| pattern_name(pattern) == name)
 }
 
 fn patterns() -> String {
-    PATTERNS.map(pattern_name).join(", ")
+    Pattern::ALL.map(pattern_name).join(", ")
 }
 
 /// The name of a pattern on the command line and in JSON.

@@ -40,6 +40,8 @@ pub struct Status {
     pub clients: BTreeMap<&'static str, usize>,
     /// What the next start of this node reads.
     pub journal_bytes: u64,
+    /// Messages sent to other nodes, and to native clients, since the start.
+    pub messages_sent: u64,
     /// Messages to other nodes dropped since the start, because they were not taken.
     pub messages_dropped: u64,
 }
@@ -84,7 +86,7 @@ impl Status {
         clients_at: SocketAddr,
         gateway: &Gateway,
         store: &Store,
-        messages_dropped: u64,
+        (messages_sent, messages_dropped): (u64, u64),
     ) -> Self {
         let view = replica.view();
         let members = view.into_iter().flat_map(|view| &view.members).map(|member| MemberStatus {
@@ -123,6 +125,7 @@ impl Status {
             regions: regions.collect(),
             clients: gateway.sizes().into_iter().collect(),
             journal_bytes: store.journal_bytes(),
+            messages_sent,
             messages_dropped,
         }
     }

@@ -22,6 +22,7 @@
 
 pub mod change;
 pub mod client;
+pub mod conversation;
 pub mod copies;
 pub mod duplicates;
 pub mod effect;

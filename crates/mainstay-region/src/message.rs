@@ -62,13 +62,16 @@ pub enum Query {
     /// One key.
     Get {
         /// The key.
+        #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
     /// The keys of the shard that begin so, in their order.
     Scan {
         /// How they begin.
+        #[serde(with = "serde_bytes")]
         prefix: Vec<u8>,
         /// Only those behind this one.
+        #[serde(with = "serde_bytes")]
         after: Option<Vec<u8>>,
     },
 }
@@ -410,6 +413,27 @@ pub enum MessageError {
     },
 }
 
+/// Writes behind what is there already.
+struct Behind<'a>(&'a mut Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Behind<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
 /// Bytes of a message besides keys, values and chunks.
 const FIXED_BYTES_MAX: usize = 256;
 
@@ -417,7 +441,14 @@ impl Message {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).expect("a message can be written to memory")
+        let mut bytes = Vec::new();
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Appends its bytes.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        postcard::serialize_with_flavor(self, Behind(out)).expect("a message can be written to memory");
     }
 
     /// Reads what [`Self::encode`] wrote.
@@ -452,6 +483,24 @@ impl Message {
 }
 
 impl Body {
+    /// The operation that it is about, if it is about one.
+    #[must_use]
+    pub fn operation(&self) -> Option<OperationId> {
+        match self {
+            Self::Operate { id, .. }
+            | Self::VersionRequest { id }
+            | Self::Granted { id, .. }
+            | Self::Payload { id, .. }
+            | Self::Tagged { id, .. }
+            | Self::Unversioned { id, .. }
+            | Self::Refused { id, .. }
+            | Self::Inspect { id }
+            | Self::NotSeen { id } => Some(*id),
+            Self::Acknowledged(done) => Some(done.id),
+            _ => None,
+        }
+    }
+
     /// Version and outcome, told to a client.
     #[must_use]
     pub fn acknowledged(id: OperationId, version: Version, outcome: Outcome) -> Acknowledged {

@@ -186,7 +186,7 @@ impl Region {
     fn received(&mut self, now: Time, from: Party, message: Message, out: &mut Vec<Effect>) {
         let Message { view, shard, body } = message;
         if shard >= self.config.shards {
-            if let (Party::Client(_), Some(id)) = (from, operation_of(&body)) {
+            if let (Party::Client(_), Some(id)) = (from, body.operation()) {
                 self.send(0, from, Body::Refused { id, refusal: Refusal::NoShard }, out);
             }
             return;
@@ -219,7 +219,7 @@ impl Region {
 
     fn refuse_other_view(&self, from: Party, shard: u16, body: &Body, out: &mut Vec<Effect>) {
         let refusal = Refusal::OtherView(self.copies.view);
-        let answer = match (from, body, operation_of(body)) {
+        let answer = match (from, body, body.operation()) {
             (Party::Client(_), Body::Read { request, .. }, _) => {
                 Body::Answer { request: *request, found: Err(refusal) }
             }
@@ -245,7 +245,7 @@ impl Region {
             let refusal = Refusal::TooLong(too_long);
             return self.send(shard, from, Body::Refused { id, refusal }, out);
         }
-        if let Some(id) = operation_of(&body)
+        if let Some(id) = body.operation()
             && matches!(body, Body::Unversioned { .. }) != self.config.unversioned
         {
             return self.send(shard, from, Body::Refused { id, refusal: Refusal::OtherPattern }, out);
@@ -299,7 +299,7 @@ impl Region {
                 self.stamp(now, shard, route, (id, retry, operation), Pattern::OneHop, out);
             }
             Body::Relay(body) if of_stamper => {
-                if let Some(id) = operation_of(&body) {
+                if let Some(id) = body.operation() {
                     self.send(shard, Party::Client(id.client), *body, out);
                 }
             }
@@ -539,23 +539,6 @@ impl Machine for Region {
             Event::Installed { view } => self.installed(now, view, out),
             Event::Learn { me, from } => self.learn(now, me, vec![from], out),
         }
-    }
-}
-
-/// The operation that a message is about.
-fn operation_of(body: &Body) -> Option<OperationId> {
-    match body {
-        Body::Operate { id, .. }
-        | Body::VersionRequest { id }
-        | Body::Granted { id, .. }
-        | Body::Payload { id, .. }
-        | Body::Tagged { id, .. }
-        | Body::Unversioned { id, .. }
-        | Body::Refused { id, .. }
-        | Body::Inspect { id }
-        | Body::NotSeen { id } => Some(*id),
-        Body::Acknowledged(done) => Some(done.id),
-        _ => None,
     }
 }
 

@@ -1,0 +1,101 @@
+//! What a node does for clients that speak the region's own messages: it tells them how it stands, gives them numbers, and hands on what they say.
+
+use super::Node;
+use bytes::Bytes;
+use mainstay_region::conversation::{Hello, Standing, ToClient, ToServer};
+use mainstay_region::limits::Limits;
+use mainstay_region::message::Message;
+use mainstay_replica::event::Event;
+use mainstay_types::machine::Machine;
+use mainstay_types::time::Time;
+
+impl Node {
+    pub(super) fn native_opened(&mut self, now: Time, connection: u64) {
+        self.tell_standing(now, connection);
+    }
+
+    pub(super) fn native_closed(&mut self, now: Time, connection: u64) {
+        if let Some((client, _)) = self.natives.closed(connection) {
+            self.step(now, Event::Disconnected { client });
+        }
+    }
+
+    pub(super) fn native_frames(&mut self, now: Time, connection: u64, frames: Vec<Bytes>) {
+        let limits = Limits::default();
+        for frame in frames {
+            if self.natives.get_mut(connection).is_none() {
+                return;
+            }
+            match ToServer::parse(&frame, &limits) {
+                Ok(ToServer::Named(number)) => self.natives.named(connection, number),
+                Ok(ToServer::AskNumber) => {
+                    self.gateway.number_for(now, connection, &mut self.asked);
+                    self.perform(now);
+                }
+                Ok(ToServer::AskStanding) => self.tell_standing(now, connection),
+                Ok(ToServer::Message(message)) => self.native_message(now, connection, message),
+                Err(error) => return self.natives.refuse(connection, error.to_string()),
+            }
+        }
+    }
+
+    fn native_message(&mut self, now: Time, connection: u64, message: Message) {
+        let Some(native) = self.natives.get_mut(connection) else { return };
+        let Some(client) = native.number else {
+            return self.natives.refuse(connection, "a client says its number first".to_owned());
+        };
+        if message.body.operation().is_some_and(|id| id.client != client) {
+            return self.natives.refuse(connection, format!("the operation is not client {client}'s"));
+        }
+        match native.region {
+            Some(region) => {
+                self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
+                self.perform(now);
+            }
+            // It learns its region when it is told that this node serves.
+            None => self.tell_standing(now, connection),
+        }
+    }
+
+    /// Every client is told of the view that begins.
+    pub(super) fn tell_all_standing(&mut self, now: Time) {
+        for connection in self.natives.connections() {
+            self.tell_standing(now, connection);
+        }
+    }
+
+    fn tell_standing(&mut self, now: Time, connection: u64) {
+        let Some(native) = self.natives.get_mut(connection) else { return };
+        let Hello { cluster: meant, region: name } = native.hello.clone();
+        let region = self.replica.named(&name);
+        native.region = region;
+        let not_serving = || ToClient::NotServing { explanation: crate::status::explain(&self.replica, now) };
+        let Some(cluster) = self.replica.cluster() else {
+            return self.natives.say(connection, &not_serving());
+        };
+        if meant.is_some_and(|meant| meant != cluster) {
+            let reason = format!("this node is of group {cluster}, and another one is meant");
+            return self.natives.refuse(connection, reason);
+        }
+        let definition = self.replica.regions().find(|(id, _, _)| Some(*id) == region);
+        let frame = match (self.replica.view(), definition) {
+            (Some(view), Some((_, definition, _))) if self.replica.serves(now) => {
+                ToClient::Standing(Standing {
+                    cluster,
+                    shards: definition.shards,
+                    acknowledgement: definition.acknowledgement(),
+                    pattern: definition.pattern,
+                    view: view.clone(),
+                })
+            }
+            (Some(_), None) if self.replica.serves(now) => {
+                let names: Vec<&str> =
+                    self.replica.regions().map(|(_, definition, _)| definition.name.as_str()).collect();
+                let reason = format!("there is no region `{name}`; there is {}", names.join(", "));
+                return self.natives.refuse(connection, reason);
+            }
+            _ => not_serving(),
+        };
+        self.natives.say(connection, &frame);
+    }
+}

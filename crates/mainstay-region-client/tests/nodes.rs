@@ -1,0 +1,239 @@
+//! The client against real nodes: this program is a node itself when it is told to be one, so that nodes can be killed.
+
+use mainstay_group::limits::Timing;
+use mainstay_node::gateway::GatewayTimes;
+use mainstay_node::node::run;
+use mainstay_node::settings::{Entry, Settings as NodeSettings, region};
+use mainstay_region::conversation::{Hello, LENGTH_BYTES, ToClient, ToServer, first_frame};
+use mainstay_region::limits::Limits;
+use mainstay_region::message::{Body, Message};
+use mainstay_region::operation::{Operation, Outcome};
+use mainstay_region::patterns::Pattern;
+use mainstay_region_client::{Client, ConnectError, Inspected, Settings};
+use mainstay_types::id::{ClientId, ClusterId, Sequence, ThreadId};
+use mainstay_types::operation::OperationId;
+use mainstay_types::view::ViewId;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test says that it hangs.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a node is told: its directory, and `init REGION` or `join ADDRESS`.
+const DIRECTORY: &str = "MAINSTAY_TEST_NODE_DIRECTORY";
+const ENTRY: &str = "MAINSTAY_TEST_NODE_ENTRY";
+
+/// Said before the address at which a node listens.
+const LISTENS: &str = "listens at ";
+
+#[test]
+#[ignore = "it is no test but a node, started by the others"]
+fn is_a_node() {
+    let (Ok(directory), Ok(entry)) = (std::env::var(DIRECTORY), std::env::var(ENTRY)) else { return };
+    // It ends with the test that started it, however that ends.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).expect("Linux can");
+    let local: SocketAddr = "127.0.0.1:0".parse().expect("it is an address");
+    let entry = match entry.split_once(' ') {
+        Some(("init", made)) => Entry::Begin(vec![region(made).expect("it is a region")]),
+        Some((_, at)) => Entry::Join(vec![at.parse().expect("it is an address")]),
+        None => panic!("`{entry}`"),
+    };
+    let settings = NodeSettings {
+        directory: directory.into(),
+        listen: local,
+        resp: local,
+        entry,
+        timing: Timing::default(),
+        gateway: GatewayTimes::default(),
+        clients_max: 64,
+        link_delay: Duration::ZERO,
+        allow_cuts: false,
+    };
+    run(&settings, |at| println!("{LISTENS}{}", at.nodes)).expect("it runs");
+}
+
+/// A running node; killed when dropped.
+struct Node {
+    child: Child,
+    nodes_at: SocketAddr,
+}
+
+impl Node {
+    fn start(directory: &Path, entry: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
+        command.args(["--exact", "is_a_node", "--ignored", "--nocapture"]);
+        command.env(DIRECTORY, directory).env(ENTRY, entry).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program can be started");
+        let lines = BufReader::new(child.stdout.as_mut().expect("it is a pipe")).lines();
+        // libtest may say something before it on the same line.
+        let said = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once(LISTENS).map(|(_, at)| at.to_owned()));
+        let nodes_at = said.expect("a node says where it listens").parse().expect("it is an address");
+        Self { child, nodes_at }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Patient enough for a slow machine.
+fn patient() -> Settings {
+    Settings { deadline: PATIENCE, ..Settings::default() }
+}
+
+/// Three nodes, and a client that knows the address of one.
+fn three(folder: &Path) -> ([Node; 3], Client) {
+    let first = Node::start(&folder.join("n1"), "init data:level=process");
+    let join = format!("join {}", first.nodes_at);
+    let nodes = [first, Node::start(&folder.join("n2"), &join), Node::start(&folder.join("n3"), &join)];
+    let mut client = Client::connect(&[nodes[0].nodes_at], "data", patient()).expect("it serves");
+    let began = Instant::now();
+    while client.view().map_or(0, |view| view.members.len()) < nodes.len() {
+        assert!(began.elapsed() < PATIENCE, "a view of three does not come about");
+        client.get_near(b"any").expect("a copy answers");
+    }
+    (nodes, client)
+}
+
+fn incremented(key: &[u8]) -> Operation {
+    Operation::Increment { key: key.to_vec(), by: 1 }
+}
+
+#[test]
+fn a_client_reads_writes_and_counts_by_every_pattern_while_a_node_is_killed() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let ([first, second, third], mut client) = three(folder.path());
+    let put = client.put(b"k", b"one").expect("it is written");
+    assert_eq!((put.outcome, put.duplicate), (Outcome::Written, false));
+    let read = client.get(b"k").expect("it is read").expect("it is there");
+    assert_eq!((read.bytes.as_slice(), read.version), (&b"one"[..], put.version));
+    let differs = client.compare_and_set(b"k", Some(b"two"), Some(b"three")).expect("it is tried");
+    assert_eq!(differs.outcome, Outcome::Differs);
+    let changed = client.compare_and_set(b"k", Some(b"one"), Some(b"two")).expect("it is tried");
+    assert!(changed.outcome == Outcome::Written && changed.version > put.version);
+    let near = client.get_near(b"none").expect("a copy answers");
+    assert_eq!(near.value, None);
+    for key in [&b"s/b"[..], b"s/a", b"s/c"] {
+        client.put(key, key).expect("it is written");
+    }
+    let keys: Vec<Vec<u8>> =
+        client.scan(b"s/", 2).expect("all shards answer").into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [b"s/a".to_vec(), b"s/b".to_vec()]);
+    assert_eq!(client.remove(b"s/a").expect("it is done").outcome, Outcome::Removed { was_there: true });
+
+    for pattern in Pattern::VERSIONED {
+        let settings = Settings { pattern: Some(pattern), ..patient() };
+        let mut one = Client::connect(&[second.nodes_at], "data", settings).expect("it serves");
+        let counted = one.increment(b"patterns", 1).expect("it is counted");
+        assert!(matches!(counted.outcome, Outcome::Counted(_)), "{pattern:?}: {counted:?}");
+    }
+    let counted = client.get(b"patterns").expect("it is read").expect("it is there");
+    assert_eq!(counted.bytes, Pattern::VERSIONED.len().to_string().into_bytes());
+
+    // Killed under a full window: every one is done, once.
+    let mut under_way = BTreeSet::new();
+    for _ in 0..20 {
+        under_way.insert(client.begin(incremented(b"n")).expect("there is room"));
+    }
+    first.kill();
+    for _ in 0..20 {
+        under_way.insert(client.begin(incremented(b"n")).expect("there is room"));
+    }
+    let mut last = None;
+    while let Some((id, ended)) = client.next_ended() {
+        let written = ended.expect("two of three go on");
+        assert!(under_way.remove(&id) && matches!(written.outcome, Outcome::Counted(_)), "{written:?}");
+        last = Some(written);
+    }
+    assert!(under_way.is_empty());
+    assert_eq!(client.get(b"n").expect("it is read").expect("it is there").bytes, b"40");
+
+    // Asked for again, also by a program that was started again, it is not done again.
+    let last = last.expect("they ended");
+    assert!(matches!(client.inspect(last.id, b"n"), Ok(Inspected::Done(_))));
+    let newest = client.increment(b"m", 1).expect("it is counted");
+    drop(client);
+    let servers = [second.nodes_at, third.nodes_at];
+    let mut resumed = Client::resume(&servers, "data", patient(), newest.id).expect("it serves");
+    let again = resumed.repeat(last.id, incremented(b"n")).expect("it is remembered");
+    assert_eq!((again.version, again.outcome, again.duplicate), (last.version, last.outcome, true));
+    let next = resumed.increment(b"m", 1).expect("it is counted");
+    assert_eq!((next.id.sequence, next.outcome), (newest.id.sequence.next(), Outcome::Counted(2)));
+    let never = OperationId { sequence: next.id.sequence.next(), ..next.id };
+    assert_eq!(resumed.inspect(never, b"m"), Ok(Inspected::NotSeen));
+}
+
+/// What a node says to these bytes, until it ends the connection or has said `frames` frames.
+fn said(node: SocketAddr, bytes: &[u8], frames: usize) -> Vec<ToClient> {
+    let mut stream = TcpStream::connect(node).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+    stream.write_all(bytes).expect("it reads");
+    let (mut buffer, mut said, mut part) = (Vec::new(), Vec::new(), [0; 4096]);
+    while said.len() < frames {
+        while let Ok(Some(length)) = first_frame(&buffer, 1 << 20) {
+            let frame = &buffer[LENGTH_BYTES..LENGTH_BYTES + length];
+            said.push(ToClient::parse(frame, &Limits::default()).expect("it is a frame"));
+            buffer.drain(..LENGTH_BYTES + length);
+        }
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => buffer.extend_from_slice(&part[..count]),
+        }
+    }
+    said
+}
+
+#[test]
+fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_apart() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let node = Node::start(folder.path(), "init floor:level=process,pattern=unversioned");
+    let servers = [node.nodes_at];
+    let refused = |region: &str, settings: Settings| match Client::connect(&servers, region, settings) {
+        Err(ConnectError::Refused { reason }) => reason,
+        other => panic!("{region}: {other:?}"),
+    };
+    assert!(refused("data", patient()).contains("there is floor"));
+    let another = Settings { cluster: Some(ClusterId::named("another")), ..patient() };
+    assert!(refused("floor", another).contains("another one is meant"));
+    let versioned = Settings { pattern: Some(Pattern::OneHop), ..patient() };
+    assert!(refused("floor", versioned).contains("versions"));
+    let mut client = Client::connect(&servers, "floor", patient()).expect("it serves");
+    let written = client.put(b"k", b"one").expect("it is done");
+    assert_eq!((written.outcome, written.version.counter), (Outcome::Written, 0));
+
+    let mut hello = Vec::new();
+    Hello { cluster: None, region: "floor".to_owned() }.put(&mut hello);
+    let id = OperationId { client: client.number(), thread: ThreadId(1), sequence: Sequence(9) };
+    let operation = Operation::Remove { key: b"k".to_vec() };
+    let message = Message { view: ViewId(1), shard: 0, body: Body::Unversioned { id, operation } };
+    for (named, word) in [(None, "number first"), (Some(ClientId(7)), "not client")] {
+        let mut bytes = hello.clone();
+        if let Some(number) = named {
+            ToServer::Named(number).put(&mut bytes);
+        }
+        ToServer::Message(message.clone()).put(&mut bytes);
+        let said = said(node.nodes_at, &bytes, usize::MAX);
+        assert!(matches!(said.first(), Some(ToClient::Standing(_))), "{said:?}");
+        assert!(
+            matches!(said.last(), Some(ToClient::Refused { reason }) if reason.contains(word)),
+            "{said:?}"
+        );
+    }
+    let too_long = [&hello[..], &[0xff; 8]].concat();
+    assert!(matches!(said(node.nodes_at, &too_long, usize::MAX)[..], [] | [ToClient::Standing(_)]));
+    assert_eq!(client.get(b"k").expect("it is read").expect("it is there").bytes, b"one");
+}
