@@ -10,27 +10,34 @@ pub enum Operation {
     /// Sets the value.
     Put {
         /// The key.
+        #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// Its new value.
+        #[serde(with = "serde_bytes")]
         value: Vec<u8>,
     },
     /// Removes the key.
     Remove {
         /// The key.
+        #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
     /// Sets the value if it is what the client expects.
     CompareAndSet {
         /// The key.
+        #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// What the value must be; `None`: the key must not be there.
+        #[serde(with = "serde_bytes")]
         expected: Option<Vec<u8>>,
         /// The new value; `None` removes the key.
+        #[serde(with = "serde_bytes")]
         value: Option<Vec<u8>>,
     },
     /// Adds to a counter: an `i64` in decimal, as text, so that a counter can be set and read like any value; 0 if the key is not there.
     Increment {
         /// The key.
+        #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// What is added.
         by: i64,
@@ -181,6 +188,17 @@ mod tests {
         let remove = Operation::Remove { key: key() };
         assert_eq!(remove.evaluate(None), (Outcome::Removed { was_there: false }, None));
         assert_eq!(remove.evaluate(Some(b"a")), (Outcome::Removed { was_there: true }, Some(None)));
+    }
+
+    #[test]
+    fn keys_and_values_are_their_length_and_their_bytes() {
+        let put = Operation::Put { key: b"k".to_vec(), value: vec![0x80; 200] };
+        let bytes = postcard::to_allocvec(&put).expect("it can be written to memory");
+        assert_eq!(bytes, [&[0, 1, b'k', 0xc8, 1][..], &[0x80; 200]].concat());
+        let set = Operation::CompareAndSet { key: b"k".to_vec(), expected: None, value: Some(b"v".to_vec()) };
+        let bytes = postcard::to_allocvec(&set).expect("it can be written to memory");
+        assert_eq!(bytes, [2, 1, b'k', 0, 1, 1, b'v']);
+        assert_eq!(postcard::from_bytes(&bytes), Ok(set));
     }
 
     #[test]

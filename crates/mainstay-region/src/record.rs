@@ -33,6 +33,7 @@ pub enum Record {
         /// The view.
         view: ViewId,
         /// The cut.
+        #[serde(with = "serde_bytes")]
         cut: Vec<u8>,
     },
     /// A part of an image came.

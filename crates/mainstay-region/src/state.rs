@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stored {
     /// The value.
+    #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
     /// Which version set it.
     pub version: Version,
@@ -30,6 +31,7 @@ pub struct Applied {
     /// The operation had been asked for before: who acts on it should be able to drop a repetition.
     pub possible_duplicate: bool,
     /// The key that it names; empty for a void.
+    #[serde(with = "serde_bytes")]
     pub key: Vec<u8>,
     /// The key's new value (`None`: removed), if it changed.
     pub change: Option<Option<Vec<u8>>>,
