@@ -16,7 +16,7 @@ use crate::message::{Acknowledged, Body, Message, Refusal};
 use crate::operation::{Operation, TooLong, shard_of};
 use crate::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
-use mainstay_types::operation::OperationId;
+use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, View, ViewId};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub struct ClientConfig {
 }
 
 /// What came of a call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// It took effect, and will not be lost.
     Done {
@@ -59,6 +59,8 @@ pub enum Ended {
     Evicted,
     /// It did not and will not take effect.
     TooLong(TooLong),
+    /// Its keys belong to several shards. It did not and will not take effect.
+    OtherShard,
 }
 
 /// What a client asks for.
@@ -106,7 +108,7 @@ struct Call {
     attempts: usize,
     /// The view of the last attempt.
     view: ViewId,
-    acknowledged: BTreeMap<MemberId, Seen>,
+    acknowledged: BTreeMap<MemberId, Version>,
     /// The second step of a pattern that has one is done.
     sent_versioned: bool,
 }
@@ -198,8 +200,12 @@ impl Client {
         again: bool,
         out: &mut Vec<ClientEffect>,
     ) {
+        let shard = shard_of(operation.key(), self.config.shards);
+        if !operation.is_of(shard, self.config.shards) {
+            return out.push(ClientEffect::Ended { id, ended: Ended::OtherShard });
+        }
         let call = Call {
-            shard: shard_of(operation.key(), self.config.shards),
+            shard,
             operation,
             deadline: now.after(self.config.deadline),
             tried: now,
@@ -310,12 +316,10 @@ impl Client {
         if view != call.view {
             return;
         }
-        call.acknowledged.insert(from, seen);
-        let same = |member| {
-            let given = call.acknowledged.get(&member);
-            given.is_some_and(|given| given.version == seen.version)
-        };
-        let unversioned = seen.version.counter == 0;
+        let version = seen.version;
+        call.acknowledged.insert(from, version);
+        let same = |member| call.acknowledged.get(&member) == Some(&version);
+        let unversioned = version.counter == 0;
         if self.copies.enough(self.config.acknowledgement, same)
             || (unversioned && self.copies.ids().all(same))
         {
@@ -324,7 +328,7 @@ impl Client {
             return;
         }
         if self.config.pattern == Pattern::MessageReturnsVersion {
-            self.send_versioned(from, view, id, seen.version.counter, out);
+            self.send_versioned(from, view, id, version.counter, out);
         }
     }
 
@@ -365,6 +369,7 @@ impl Client {
             Refusal::Obsolete => Ended::Obsolete,
             Refusal::Evicted => Ended::Evicted,
             Refusal::TooLong(too_long) => Ended::TooLong(too_long),
+            Refusal::OtherShard => Ended::OtherShard,
             Refusal::OtherView(view) => {
                 if view > self.copies.view {
                     out.push(ClientEffect::AskView);

@@ -2,6 +2,7 @@
 //! same at every copy that stands at the same version, and moved in the same image as the data (GEODE-6195 and 9913: a table that was moved
 //! without versions, or apart from the data, let a retry see its own first attempt).
 
+use crate::limits::Limits;
 use crate::operation::Outcome;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An operation that took effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Seen {
     /// The version that it was given.
     pub version: Version,
@@ -18,7 +19,7 @@ pub struct Seen {
 }
 
 /// What the table knows of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Known {
     /// It took effect.
     Seen(Seen),
@@ -34,6 +35,8 @@ pub enum Known {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Thread {
     results: BTreeMap<Sequence, Seen>,
+    /// Of the values in them.
+    bytes: usize,
     /// Nothing at or below it is remembered, or will be executed again.
     floor: Sequence,
     /// The latest version of it.
@@ -59,7 +62,7 @@ impl Duplicates {
             None if id.client <= self.evicted => Known::Evicted,
             None => Known::Not,
             Some(thread) => match thread.results.get(&id.sequence) {
-                Some(&seen) => Known::Seen(seen),
+                Some(seen) => Known::Seen(seen.clone()),
                 None if id.sequence <= thread.floor => Known::Obsolete,
                 None => Known::Not,
             },
@@ -73,7 +76,7 @@ impl Duplicates {
     }
 
     /// Remembers an operation that took effect; at the limits the oldest is forgotten, the same at every copy.
-    pub(crate) fn record(&mut self, id: OperationId, seen: Seen, results_max: usize) {
+    pub(crate) fn record(&mut self, id: OperationId, seen: Seen, limits: &Limits) {
         let key = (id.client, id.thread);
         // An operation that was under way when its thread was forgotten: a row of it alone would make its thread's earlier ones look new.
         if id.client <= self.evicted && !self.threads.contains_key(&key) {
@@ -82,12 +85,18 @@ impl Duplicates {
         let thread = self.threads.entry(key).or_default();
         self.by_use.remove(&thread.used);
         thread.used = seen.version;
-        thread.results.insert(id.sequence, seen);
-        while thread.results.len() > results_max {
-            let (oldest, _) = thread.results.pop_first().expect("there are more results than none");
+        thread.bytes += seen.outcome.bytes();
+        if let Some(earlier) = thread.results.insert(id.sequence, seen) {
+            thread.bytes -= earlier.outcome.bytes();
+        }
+        while thread.results.len() > limits.duplicate_results_max
+            || thread.bytes > limits.duplicate_result_bytes_max
+        {
+            let (oldest, dropped) = thread.results.pop_first().expect("there are more results than none");
+            thread.bytes -= dropped.outcome.bytes();
             thread.floor = thread.floor.max(oldest);
         }
-        self.by_use.insert(seen.version, key);
+        self.by_use.insert(thread.used, key);
     }
 
     /// Forgets threads beyond `threads_max`, the one whose last operation is oldest first; returns them.
@@ -120,7 +129,7 @@ impl Duplicates {
         let mut chunk = Vec::new();
         for (&key, thread) in self.threads.range((from, std::ops::Bound::Unbounded)) {
             chunk.push((key, thread.clone()));
-            bytes += thread.results.len() * size_of::<Seen>() + size_of::<Thread>();
+            bytes += thread.results.len() * size_of::<Seen>() + thread.bytes + size_of::<Thread>();
             if bytes > bytes_max {
                 break;
             }
@@ -159,6 +168,10 @@ mod tests {
         OperationId { client: ClientId(client), thread: ThreadId(1), sequence: Sequence(sequence) }
     }
 
+    fn limits() -> Limits {
+        Limits { duplicate_results_max: 2, duplicate_result_bytes_max: 10, ..Limits::default() }
+    }
+
     fn seen(counter: u64) -> Seen {
         Seen { version: Version { view: ViewId(1), counter }, outcome: Outcome::Written }
     }
@@ -167,7 +180,7 @@ mod tests {
     fn what_left_the_window_is_obsolete_and_never_new() {
         let mut table = Duplicates::default();
         for sequence in 1..=3 {
-            table.record(id(1, sequence), seen(sequence), 2);
+            table.record(id(1, sequence), seen(sequence), &limits());
         }
         assert_eq!(table.known(id(1, 1)), Known::Obsolete);
         assert_eq!(table.known(id(1, 3)), Known::Seen(seen(3)));
@@ -175,12 +188,28 @@ mod tests {
     }
 
     #[test]
+    fn results_with_long_values_leave_the_window_sooner() {
+        let mut table = Duplicates::default();
+        let value = |counter| {
+            let value = crate::operation::Value { bytes: vec![0; 6], ends_at_ms: None };
+            Seen { outcome: Outcome::Value(Some(value)), ..seen(counter) }
+        };
+        for sequence in 1..=2 {
+            table.record(id(1, sequence), value(sequence), &limits());
+        }
+        assert_eq!(table.known(id(1, 1)), Known::Obsolete);
+        assert_eq!(table.known(id(1, 2)), Known::Seen(value(2)));
+        table.record(id(1, 3), seen(3), &limits());
+        assert_eq!(table.known(id(1, 2)), Known::Seen(value(2)));
+    }
+
+    #[test]
     fn a_client_that_was_forgotten_is_told_so() {
         let mut table = Duplicates::default();
         for client in 1..=3 {
-            table.record(id(client, 1), seen(client), 2);
+            table.record(id(client, 1), seen(client), &limits());
         }
-        table.record(id(1, 2), seen(4), 2);
+        table.record(id(1, 2), seen(4), &limits());
         table.trim(2);
         assert_eq!(table.known(id(2, 1)), Known::Evicted, "its last operation was the oldest");
         assert_eq!(table.known(id(1, 1)), Known::Seen(seen(1)));
@@ -191,10 +220,10 @@ mod tests {
     #[test]
     fn a_thread_that_was_forgotten_does_not_come_back() {
         let mut table = Duplicates::default();
-        table.record(id(1, 2), seen(1), 2);
-        table.record(id(2, 1), seen(2), 2);
+        table.record(id(1, 2), seen(1), &limits());
+        table.record(id(2, 1), seen(2), &limits());
         assert_eq!(table.trim(1), [(ClientId(1), ThreadId(1))]);
-        table.record(id(1, 1), seen(3), 2);
+        table.record(id(1, 1), seen(3), &limits());
         for sequence in 1..=3 {
             assert_eq!(table.known(id(1, sequence)), Known::Evicted);
         }
@@ -204,7 +233,7 @@ mod tests {
     fn a_table_moved_in_chunks_is_the_same_table() {
         let mut table = Duplicates::default();
         for client in 1..=5 {
-            table.record(id(client, 1), seen(client), 2);
+            table.record(id(client, 1), seen(client), &limits());
         }
         table.trim(4);
         let mut copy = Duplicates::behind(table.evicted());

@@ -22,6 +22,11 @@ pub enum Event {
     Appended(RecordNumber),
     /// Some time has gone by; several times within the shortest of the region's times.
     Tick,
+    /// It is so late by the wall clock of this machine. Without it no value ends; once a second is often enough.
+    WallClock {
+        /// Milliseconds since 1970, UTC.
+        unix_ms: u64,
+    },
     /// Until then nobody else can stamp in this member's place, by this member's clock. It only ever grows within a view.
     Lease {
         /// The end of it.

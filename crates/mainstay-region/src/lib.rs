@@ -6,6 +6,7 @@
 //!                               │         payloads.rs   payloads and versions that come apart
 //!                               │         shard.rs      log of what was accepted, state of what is stable, duplicate table
 //!                               │         reads.rs      at the stamper under a lease, at any copy with its age
+//!                               │         expiry.rs     values that end: the stamper says when, all copies remove them at the same version
 //!                               └──────── change.rs     Wedge, Report, Settle, Cut, Fetch, Ready, Installed
 //!                                         image.rs      how a copy that joins is filled while writes go on
 //! ```
@@ -20,12 +21,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod change;
 pub mod client;
 pub mod conversation;
 pub mod copies;
 pub mod duplicates;
 pub mod effect;
+pub mod expiry;
 pub mod image;
 pub mod limits;
 pub mod log;

@@ -48,6 +48,12 @@ pub struct Limits {
     pub duplicate_threads_max: usize,
     /// Results remembered for each of them; a client pipelines at most as many operations.
     pub duplicate_results_max: usize,
+    /// Values in the results remembered for each of them, in bytes; one result alone may not have more either.
+    pub duplicate_result_bytes_max: usize,
+    /// Keys and values of operations that are done as one, in bytes, and 64 for each; also of what they change.
+    pub batch_bytes_max: usize,
+    /// Keys whose values end with one version.
+    pub expire_keys_max: usize,
     /// Stable changes of a shard that a subscriber can go back to, in entries.
     pub history_entries_max: usize,
     /// Subscribers of one server.
@@ -76,6 +82,9 @@ impl Default for Limits {
             waiting_max: 4096,
             duplicate_threads_max: 4096,
             duplicate_results_max: 64,
+            duplicate_result_bytes_max: 64 << 10,
+            batch_bytes_max: 4 << 20,
+            expire_keys_max: 1024,
             history_entries_max: 1024,
             subscribers_max: 256,
             learners_max: 2,

@@ -1,6 +1,6 @@
 //! The log of a shard: what was accepted in this view, without gaps, from the first version that some member may lack up to the last.
 
-use crate::operation::{Change, Operation, Outcome};
+use crate::operation::{Changes, Operation, Outcome};
 use mainstay_types::operation::OperationId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,6 +19,11 @@ pub enum Entry {
     },
     /// Nothing: the version was granted, and no member had a payload for it.
     Void,
+    /// Values that end up to this time are not there any more, the earliest first, at most [`crate::limits::Limits::expire_keys_max`] of them.
+    Expire {
+        /// Milliseconds since 1970, UTC, by the stamper's clock.
+        until_ms: u64,
+    },
 }
 
 impl Entry {
@@ -27,7 +32,7 @@ impl Entry {
     pub fn id(&self) -> Option<OperationId> {
         match self {
             Self::Operation { id, .. } => Some(*id),
-            Self::Void => None,
+            Self::Void | Self::Expire { .. } => None,
         }
     }
 }
@@ -38,7 +43,7 @@ pub(crate) struct Accepted {
     pub(crate) entry: Entry,
     /// What comes of it on top of all entries before it.
     pub(crate) outcome: Outcome,
-    pub(crate) change: Change,
+    pub(crate) changes: Changes,
 }
 
 /// The log.

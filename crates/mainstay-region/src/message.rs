@@ -65,7 +65,7 @@ pub enum Query {
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
-    /// The keys of the shard that begin so, in their order.
+    /// The entries of the shard whose keys begin so, in their order.
     Scan {
         /// How they begin.
         #[serde(with = "serde_bytes")]
@@ -73,6 +73,15 @@ pub enum Query {
         /// Only those behind this one.
         #[serde(with = "serde_bytes")]
         after: Option<Vec<u8>>,
+    },
+    /// The same without their values, which come empty.
+    Keys {
+        /// How they begin.
+        prefix: Vec<u8>,
+        /// Only those behind this one.
+        after: Option<Vec<u8>>,
+        /// At most so many, and at most [`Limits::scan_entries_max`].
+        entries_max: u32,
     },
 }
 
@@ -103,6 +112,9 @@ pub enum Refusal {
     /// The history does not go back so far.
     #[error("the history begins behind version {0}")]
     TooOld(Version),
+    /// A key does not belong to the shard: those of operations that are done as one must all belong to it.
+    #[error("a key does not belong to the shard")]
+    OtherShard,
     /// The region keeps versions and the operation has none, or the other way round.
     #[error("the region does not do operations of this pattern")]
     OtherPattern,
@@ -145,7 +157,7 @@ impl std::fmt::Display for Limit {
 }
 
 /// An acknowledgement of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Acknowledged {
     /// Whose.
     pub id: OperationId,
@@ -382,6 +394,8 @@ pub struct Found {
     pub entries: Vec<(Vec<u8>, Stored)>,
     /// There is more behind the last one.
     pub more: bool,
+    /// Keys in the shard, whether asked for or not.
+    pub keys: u64,
     /// The version that the state stood at.
     pub at: Version,
     /// So long ago, in nanoseconds, the stamper knew nothing to be stable that this state has not: 0 at the stamper under its lease. `None`: this copy
@@ -477,8 +491,10 @@ impl Message {
     #[must_use]
     pub fn bytes_max(limits: &Limits) -> usize {
         let entry = limits.key_bytes_max + 2 * limits.value_bytes_max + FIXED_BYTES_MAX;
-        let row = limits.duplicate_results_max * FIXED_BYTES_MAX;
-        limits.image_chunk_bytes_max.max(limits.scan_entries_max * entry) + entry + row
+        let row = limits.duplicate_results_max * FIXED_BYTES_MAX + limits.duplicate_result_bytes_max;
+        let ended = limits.expire_keys_max * (limits.key_bytes_max + FIXED_BYTES_MAX);
+        let chunk = limits.image_chunk_bytes_max.max(limits.scan_entries_max * entry);
+        chunk + entry + row + limits.batch_bytes_max.max(ended)
     }
 }
 

@@ -1,10 +1,44 @@
-//! What a client can ask for, and what it does to the one key that it names.
+//! What a client can ask for, and what it does to the key that it names, or to several keys of one shard.
 
+use crate::batch::Batch;
 use crate::limits::Limits;
+use mainstay_types::operation::Version;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A change of one key.
+/// What a key holds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Value {
+    /// The value.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// When it ends: milliseconds since 1970, UTC. `None`: never.
+    pub ends_at_ms: Option<u64>,
+}
+
+/// Whether the key must be there for an operation to do anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Condition {
+    /// It need not.
+    Always,
+    /// It must not.
+    Absent,
+    /// It must.
+    Present,
+}
+
+/// When a value that is set ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum End {
+    /// Never.
+    Never,
+    /// When the value before it would have ended.
+    Kept,
+    /// Then: milliseconds since 1970, UTC.
+    At(u64),
+}
+
+/// A change of one key, or several as one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Operation {
     /// Sets the value.
@@ -42,10 +76,56 @@ pub enum Operation {
         /// What is added.
         by: i64,
     },
+    /// Sets the value and when it ends.
+    Set {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// Its new value.
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        /// Else nothing is done.
+        condition: Condition,
+        /// When it ends.
+        end: End,
+        /// The outcome is the value before, whether or not anything was done.
+        returns_before: bool,
+    },
+    /// Removes the key; the outcome is what it held.
+    Take {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+    },
+    /// Adds bytes behind the value, which goes on to end when it would have; an empty value if the key is not there.
+    Append {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// What is added.
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+    },
+    /// Says when the value ends.
+    Expire {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+        /// Milliseconds since 1970, UTC; `None`: never.
+        ends_at_ms: Option<u64>,
+    },
+    /// Changes nothing; the outcome is what the key holds. For a batch: by itself a read is cheaper.
+    Get {
+        /// The key.
+        #[serde(with = "serde_bytes")]
+        key: Vec<u8>,
+    },
+    /// Several operations of one shard, as one.
+    Batch(Batch),
 }
 
-/// What came of an operation. Small, since it is remembered for every duplicate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// What came of an operation. It is remembered for every duplicate, within [`Limits::duplicate_result_bytes_max`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     /// The value is set.
     Written,
@@ -60,36 +140,119 @@ pub enum Outcome {
     Counted(i64),
     /// The value is no counter, or would not fit; nothing was changed.
     NoCounter,
+    /// What the key holds, or held before.
+    Value(Option<Value>),
+    /// The new length of the value, in bytes.
+    Length(u64),
+    /// Whether there was anything to change.
+    Changed(bool),
+    /// Of each operation of a batch, in their order.
+    Batch(Vec<Self>),
+    /// What would have come of it is longer than is allowed; nothing was changed.
+    TooLong(TooLong),
 }
 
-/// A key or a value is longer than the region allows. Nothing was done, now or by an earlier attempt.
+/// What each outcome of a batch counts besides values, in bytes. Not what it takes in memory: all copies must count alike, whatever built them.
+const OUTCOME_BYTES: usize = 64;
+
+impl Outcome {
+    /// What it takes to remember it beside its fixed size, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Value(Some(value)) => value.bytes.len(),
+            Self::Batch(outcomes) => outcomes.iter().map(|outcome| OUTCOME_BYTES + outcome.bytes()).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Measured {
+    /// A key: [`Limits::key_bytes_max`].
+    Key,
+    /// A value: [`Limits::value_bytes_max`].
+    Value,
+    /// A batch, or what it changes: [`Limits::batch_bytes_max`].
+    Batch,
+    /// An outcome: [`Limits::duplicate_result_bytes_max`].
+    Outcome,
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Key => "a key",
+            Self::Value => "a value",
+            Self::Batch => "what is to be done as one",
+            Self::Outcome => "an answer that is remembered for repetitions",
+        })
+    }
+}
+
+/// Something is longer than the region allows. Nothing was done, now or by an earlier attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
-#[error("{bytes} bytes are given for a {}, and the limit is {limit} bytes", what(*of_key))]
+#[error("{bytes} bytes are too many for {what}: the limit is {limit} bytes")]
 pub struct TooLong {
-    /// The key, not the value.
-    pub of_key: bool,
+    /// What.
+    pub what: Measured,
     /// Its length.
     pub bytes: u64,
-    /// [`Limits::key_bytes_max`] or [`Limits::value_bytes_max`].
+    /// The limit.
     pub limit: u64,
 }
 
-fn what(of_key: bool) -> &'static str {
-    if of_key { "key" } else { "value" }
+impl TooLong {
+    pub(crate) fn check(what: Measured, bytes: usize, limit: usize) -> Result<(), Self> {
+        if bytes <= limit { Ok(()) } else { Err(Self { what, bytes: bytes as u64, limit: limit as u64 }) }
+    }
+}
+
+/// What a key holds before an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) ends_at_ms: Option<u64>,
+    /// Which version set it.
+    pub(crate) version: Version,
+}
+
+impl Held<'_> {
+    pub(crate) fn to_value(self) -> Value {
+        Value { bytes: self.bytes.to_vec(), ends_at_ms: self.ends_at_ms }
+    }
 }
 
 /// The new value of a key, `None` when it is removed; no change at all is `None` around it.
-pub(crate) type Change = Option<Option<Vec<u8>>>;
+pub(crate) type Change = Option<Option<Value>>;
+
+/// Keys with their new values, `None` when they are removed; each key once.
+pub type Changes = Vec<(Vec<u8>, Option<Value>)>;
 
 impl Operation {
-    /// The key that it changes.
+    /// The key that it is about; of several one.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Put { key, .. }
             | Self::Remove { key }
             | Self::CompareAndSet { key, .. }
-            | Self::Increment { key, .. } => key,
+            | Self::Increment { key, .. }
+            | Self::Set { key, .. }
+            | Self::Take { key }
+            | Self::Append { key, .. }
+            | Self::Expire { key, .. }
+            | Self::Get { key } => key,
+            Self::Batch(batch) => batch.keys().next().unwrap_or_default(),
+        }
+    }
+
+    /// Whether all its keys belong to a shard.
+    #[must_use]
+    pub fn is_of(&self, shard: u16, shards: u16) -> bool {
+        match self {
+            Self::Batch(batch) => batch.keys().all(|key| shard_of(key, shards) == shard),
+            _ => shard_of(self.key(), shards) == shard,
         }
     }
 
@@ -98,50 +261,101 @@ impl Operation {
     /// # Errors
     /// [`TooLong`].
     pub fn check(&self, limits: &Limits) -> Result<(), TooLong> {
-        let too_long =
-            |of_key, bytes: usize, limit: usize| TooLong { of_key, bytes: bytes as u64, limit: limit as u64 };
-        let key = self.key().len();
-        if key > limits.key_bytes_max {
-            return Err(too_long(true, key, limits.key_bytes_max));
+        if let Self::Batch(batch) = self {
+            return batch.check(limits);
         }
-        let value = match self {
-            Self::Put { value, .. } => value.len(),
+        TooLong::check(Measured::Key, self.key().len(), limits.key_bytes_max)?;
+        TooLong::check(Measured::Value, self.value_bytes(), limits.value_bytes_max)
+    }
+
+    /// The length of the longest value in it; of a batch 0.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Self::Put { value, .. } | Self::Set { value, .. } | Self::Append { value, .. } => value.len(),
             Self::CompareAndSet { expected, value, .. } => {
                 let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
                 length(expected).max(length(value))
             }
-            Self::Remove { .. } | Self::Increment { .. } => 0,
-        };
-        if value > limits.value_bytes_max {
-            return Err(too_long(false, value, limits.value_bytes_max));
+            _ => 0,
         }
-        Ok(())
     }
 
-    /// What it does to the value that the key has before it.
-    pub(crate) fn evaluate(&self, before: Option<&[u8]>) -> (Outcome, Change) {
+    /// What it does to what keys hold before it.
+    pub(crate) fn evaluate<'a>(
+        &self,
+        held: impl Fn(&[u8]) -> Option<Held<'a>>,
+        limits: &Limits,
+    ) -> (Outcome, Changes) {
+        let (outcome, changes) = match self {
+            Self::Batch(batch) => batch.evaluate(held, limits),
+            _ => {
+                let (outcome, change) = self.evaluate_one(held(self.key()), limits);
+                (outcome, change.map(|value| (self.key().to_vec(), value)).into_iter().collect())
+            }
+        };
+        match TooLong::check(Measured::Outcome, outcome.bytes(), limits.duplicate_result_bytes_max) {
+            Ok(()) => (outcome, changes),
+            Err(too_long) => (Outcome::TooLong(too_long), Changes::new()),
+        }
+    }
+
+    /// The same of an operation of one key.
+    pub(crate) fn evaluate_one(&self, before: Option<Held<'_>>, limits: &Limits) -> (Outcome, Change) {
+        let set = |bytes: Vec<u8>, ends_at_ms| Some(Some(Value { bytes, ends_at_ms }));
+        let kept = before.and_then(|held| held.ends_at_ms);
+        let removed = |was_there: bool| (Outcome::Removed { was_there }, was_there.then_some(None));
         match self {
-            Self::Put { value, .. } => (Outcome::Written, Some(Some(value.clone()))),
-            Self::Remove { .. } => {
-                let was_there = before.is_some();
-                (Outcome::Removed { was_there }, was_there.then_some(None))
+            Self::Put { value, .. } => (Outcome::Written, set(value.clone(), None)),
+            Self::Remove { .. } => removed(before.is_some()),
+            Self::CompareAndSet { expected, .. } if expected.as_deref() != before.map(|held| held.bytes) => {
+                (Outcome::Differs, None)
             }
-            Self::CompareAndSet { expected, .. } if expected.as_deref() != before => (Outcome::Differs, None),
-            Self::CompareAndSet { value: Some(value), .. } => (Outcome::Written, Some(Some(value.clone()))),
-            Self::CompareAndSet { value: None, .. } => {
-                let was_there = before.is_some();
-                (Outcome::Removed { was_there }, was_there.then_some(None))
-            }
+            Self::CompareAndSet { value: Some(value), .. } => (Outcome::Written, set(value.clone(), None)),
+            Self::CompareAndSet { value: None, .. } => removed(before.is_some()),
             Self::Increment { by, .. } => {
-                let counter = match before {
-                    None => Some(0),
-                    Some(bytes) => counter_of(bytes),
-                };
+                let counter = before.map_or(Some(0), |held| counter_of(held.bytes));
                 match counter.and_then(|counter| counter.checked_add(*by)) {
-                    Some(sum) => (Outcome::Counted(sum), Some(Some(sum.to_string().into_bytes()))),
+                    Some(sum) => (Outcome::Counted(sum), set(sum.to_string().into_bytes(), kept)),
                     None => (Outcome::NoCounter, None),
                 }
             }
+            Self::Set { value, condition, end, returns_before, .. } => {
+                let does = match condition {
+                    Condition::Always => true,
+                    Condition::Absent => before.is_none(),
+                    Condition::Present => before.is_some(),
+                };
+                let ends_at_ms = match end {
+                    End::Never => None,
+                    End::Kept => kept,
+                    End::At(ms) => Some(*ms),
+                };
+                let outcome = match (returns_before, does) {
+                    (true, _) => Outcome::Value(before.map(Held::to_value)),
+                    (false, true) => Outcome::Written,
+                    (false, false) => Outcome::Differs,
+                };
+                (outcome, if does { set(value.clone(), ends_at_ms) } else { None })
+            }
+            Self::Take { .. } => {
+                (Outcome::Value(before.map(Held::to_value)), before.is_some().then_some(None))
+            }
+            Self::Append { value, .. } => {
+                let bytes = [before.map_or(&[][..], |held| held.bytes), value].concat();
+                match TooLong::check(Measured::Value, bytes.len(), limits.value_bytes_max) {
+                    Ok(()) => (Outcome::Length(bytes.len() as u64), set(bytes, kept)),
+                    Err(too_long) => (Outcome::TooLong(too_long), None),
+                }
+            }
+            Self::Expire { ends_at_ms, .. } => match before {
+                Some(held) if held.ends_at_ms.is_some() || ends_at_ms.is_some() => {
+                    (Outcome::Changed(true), set(held.bytes.to_vec(), *ends_at_ms))
+                }
+                _ => (Outcome::Changed(false), None),
+            },
+            Self::Get { .. } => (Outcome::Value(before.map(Held::to_value)), None),
+            Self::Batch(_) => unreachable!("a batch holds none, which is checked where it comes in"),
         }
     }
 }
@@ -156,26 +370,49 @@ fn counter_of(value: &[u8]) -> Option<i64> {
     written_so.then_some(counter)
 }
 
-/// The shard that a key belongs to.
+/// The shard that a key belongs to. Keys with the same hash tag belong together, as in Redis Cluster: the tag is what stands between the first
+/// `{` and the next `}`, if that is not empty.
 #[must_use]
 pub fn shard_of(key: &[u8], shards: u16) -> u16 {
-    u16::try_from(xxh3_64(key) % u64::from(shards)).expect("a remainder is below a u16")
+    u16::try_from(xxh3_64(hashed(key)) % u64::from(shards)).expect("a remainder is below a u16")
+}
+
+fn hashed(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
+    let behind = &key[open + 1..];
+    match behind.iter().position(|&byte| byte == b'}') {
+        None | Some(0) => key,
+        Some(close) => &behind[..close],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn held(bytes: &[u8], ends_at_ms: Option<u64>) -> Held<'_> {
+        Held { bytes, ends_at_ms, version: Version::NONE }
+    }
+
+    fn value(bytes: &[u8], ends_at_ms: Option<u64>) -> Value {
+        Value { bytes: bytes.to_vec(), ends_at_ms }
+    }
+
+    fn done(operation: &Operation, before: Option<&[u8]>) -> (Outcome, Change) {
+        operation.evaluate_one(before.map(|bytes| held(bytes, None)), &Limits::default())
+    }
+
     #[test]
     fn each_operation_does_what_it_says() {
         let key = || b"k".to_vec();
+        let set = |bytes| Some(Some(value(bytes, None)));
         let increment = Operation::Increment { key: key(), by: 3 };
-        assert_eq!(increment.evaluate(None).0, Outcome::Counted(3));
-        assert_eq!(increment.evaluate(Some(b"4")).0, Outcome::Counted(7));
-        assert_eq!(increment.evaluate(Some(b"-9")), (Outcome::Counted(-6), Some(Some(b"-6".to_vec()))));
-        assert_eq!(increment.evaluate(Some(b"0")).0, Outcome::Counted(3));
+        assert_eq!(done(&increment, None).0, Outcome::Counted(3));
+        assert_eq!(done(&increment, Some(b"4")).0, Outcome::Counted(7));
+        assert_eq!(done(&increment, Some(b"-9")), (Outcome::Counted(-6), set(b"-6")));
+        assert_eq!(done(&increment, Some(b"0")).0, Outcome::Counted(3));
         for no_counter in ["9223372036854775807", "9223372036854775808", "text", "", "+4", "04", "-0", "4 "] {
-            let evaluated = increment.evaluate(Some(no_counter.as_bytes()));
+            let evaluated = done(&increment, Some(no_counter.as_bytes()));
             assert_eq!(evaluated, (Outcome::NoCounter, None), "{no_counter}");
         }
         let swap = Operation::CompareAndSet {
@@ -183,11 +420,62 @@ mod tests {
             expected: Some(b"a".to_vec()),
             value: Some(b"b".to_vec()),
         };
-        assert_eq!(swap.evaluate(Some(b"a")), (Outcome::Written, Some(Some(b"b".to_vec()))));
-        assert_eq!(swap.evaluate(None), (Outcome::Differs, None));
+        assert_eq!(done(&swap, Some(b"a")), (Outcome::Written, set(b"b")));
+        assert_eq!(done(&swap, None), (Outcome::Differs, None));
         let remove = Operation::Remove { key: key() };
-        assert_eq!(remove.evaluate(None), (Outcome::Removed { was_there: false }, None));
-        assert_eq!(remove.evaluate(Some(b"a")), (Outcome::Removed { was_there: true }, Some(None)));
+        assert_eq!(done(&remove, None), (Outcome::Removed { was_there: false }, None));
+        assert_eq!(done(&remove, Some(b"a")), (Outcome::Removed { was_there: true }, Some(None)));
+        let take = Operation::Take { key: key() };
+        assert_eq!(done(&take, Some(b"a")), (Outcome::Value(Some(value(b"a", None))), Some(None)));
+        let append = Operation::Append { key: key(), value: b"b".to_vec() };
+        assert_eq!(done(&append, Some(b"a")), (Outcome::Length(2), set(b"ab")));
+        assert_eq!(done(&append, None), (Outcome::Length(1), set(b"b")));
+    }
+
+    #[test]
+    fn a_value_keeps_its_end_or_gets_another_as_the_operation_says() {
+        let (key, limits) = (b"k".to_vec(), Limits::default());
+        let before = || Some(held(b"1", Some(70)));
+        let behind = |operation: Operation| operation.evaluate_one(before(), &limits).1;
+        let setting = |condition, end| Operation::Set {
+            key: key.clone(),
+            value: b"2".to_vec(),
+            condition,
+            end,
+            returns_before: false,
+        };
+        for (operation, after) in [
+            (Operation::Put { key: key.clone(), value: b"2".to_vec() }, Some(value(b"2", None))),
+            (Operation::Increment { key: key.clone(), by: 1 }, Some(value(b"2", Some(70)))),
+            (Operation::Append { key: key.clone(), value: b"2".to_vec() }, Some(value(b"12", Some(70)))),
+            (setting(Condition::Always, End::Never), Some(value(b"2", None))),
+            (setting(Condition::Present, End::Kept), Some(value(b"2", Some(70)))),
+            (setting(Condition::Always, End::At(90)), Some(value(b"2", Some(90)))),
+            (Operation::Expire { key: key.clone(), ends_at_ms: Some(80) }, Some(value(b"1", Some(80)))),
+            (Operation::Expire { key: key.clone(), ends_at_ms: None }, Some(value(b"1", None))),
+        ] {
+            assert_eq!(behind(operation.clone()), Some(after), "{operation:?}");
+        }
+        assert_eq!(
+            setting(Condition::Absent, End::Never).evaluate_one(before(), &limits).0,
+            Outcome::Differs
+        );
+        assert_eq!(setting(Condition::Present, End::Never).evaluate_one(None, &limits).0, Outcome::Differs);
+        let persist = Operation::Expire { key, ends_at_ms: None };
+        assert_eq!(done(&persist, Some(b"1")), (Outcome::Changed(false), None));
+    }
+
+    #[test]
+    fn keys_with_the_same_tag_are_of_the_same_shard() {
+        for (key, of) in [
+            ("{user:7}.name", "user:7"),
+            ("a{user:7}{b}", "user:7"),
+            ("{}plain", "{}plain"),
+            ("{open", "{open"),
+            ("}{x}", "x"),
+        ] {
+            assert_eq!(hashed(key.as_bytes()), of.as_bytes(), "{key}");
+        }
     }
 
     #[test]
@@ -203,10 +491,22 @@ mod tests {
 
     #[test]
     fn lengths_are_limited_and_the_error_names_the_limit() {
-        let limits = Limits { key_bytes_max: 2, value_bytes_max: 3, ..Limits::default() };
+        let limits = Limits {
+            key_bytes_max: 2,
+            value_bytes_max: 3,
+            duplicate_result_bytes_max: 2,
+            ..Limits::default()
+        };
         let put = |key: &[u8], value: &[u8]| Operation::Put { key: key.to_vec(), value: value.to_vec() };
         assert_eq!(put(b"ab", b"abc").check(&limits), Ok(()));
-        assert_eq!(put(b"abc", b"").check(&limits), Err(TooLong { of_key: true, bytes: 3, limit: 2 }));
-        assert_eq!(put(b"a", b"abcd").check(&limits), Err(TooLong { of_key: false, bytes: 4, limit: 3 }));
+        let too_long = |what, bytes, limit| TooLong { what, bytes, limit };
+        assert_eq!(put(b"abc", b"").check(&limits), Err(too_long(Measured::Key, 3, 2)));
+        assert_eq!(put(b"a", b"abcd").check(&limits), Err(too_long(Measured::Value, 4, 3)));
+        let append = Operation::Append { key: b"a".to_vec(), value: b"cd".to_vec() };
+        let outcome = Outcome::TooLong(too_long(Measured::Value, 4, 3));
+        assert_eq!(append.evaluate(|_| Some(held(b"ab", None)), &limits), (outcome, Changes::new()));
+        let take = Operation::Take { key: b"a".to_vec() };
+        let outcome = Outcome::TooLong(too_long(Measured::Outcome, 3, 2));
+        assert_eq!(take.evaluate(|_| Some(held(b"abc", None)), &limits), (outcome, Changes::new()));
     }
 }

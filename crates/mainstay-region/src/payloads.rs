@@ -152,9 +152,8 @@ impl Region {
         let limits = self.config.limits;
         let copy = self.shard_mut(shard);
         let Entry::Operation { id, operation, .. } = entry else { unreachable!("only operations are done") };
-        let before = copy.state.value(operation.key()).map(|stored| stored.value.as_slice());
-        let (outcome, change) = operation.evaluate(before);
-        copy.state.do_unversioned(*id, outcome, operation.key(), change, &limits)
+        let (outcome, changes) = operation.evaluate(|key| copy.state.held(key), &limits);
+        copy.state.do_unversioned(*id, outcome, changes, &limits)
     }
 
     pub(crate) fn redo_unversioned(&mut self, shard: u16, entry: Entry) -> Option<()> {

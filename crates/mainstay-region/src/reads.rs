@@ -7,6 +7,7 @@
 use crate::effect::Effect;
 use crate::message::{Body, Found, Freshness, Limit, Party, Query, Refusal};
 use crate::region::Region;
+use crate::state::Stored;
 use mainstay_types::id::ClientId;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
@@ -45,12 +46,13 @@ impl Region {
         if self.stamping(shard).waiting() >= self.config.limits.waiting_max {
             return self.send(shard, party, refuse(Refusal::Busy(Limit::Waiting)), out);
         }
+        self.expire(now, shard, out);
         let (copy, stamping) = (self.shard(shard), self.stamping(shard));
         let unknown = !stamping.grants.is_empty() || !copy.hold_back.is_empty();
         let barrier = match &query {
             _ if unknown => stamping.stamped,
             Query::Get { key } => copy.touched(key),
-            Query::Scan { .. } => copy.log.end(),
+            Query::Scan { .. } | Query::Keys { .. } => copy.log.end(),
         };
         self.stamping_mut(shard).reads.push(WaitingRead { client, request, query, barrier });
         self.answer_reads(now, shard, out);
@@ -88,22 +90,32 @@ impl Region {
 
     fn find(&self, shard: u16, query: &Query, age_ns: Option<u64>) -> Found {
         let state = &self.shard(shard).state;
-        let limit = self.config.limits.scan_entries_max;
-        let mut entries: Vec<_> = match query {
+        let mut limit = self.config.limits.scan_entries_max;
+        let scan = |prefix: &[u8], after: &Option<Vec<u8>>, limit: usize| -> Vec<(&Vec<u8>, &Stored)> {
+            let from = match after {
+                Some(after) if after.as_slice() >= prefix => Bound::Excluded(after.as_slice()),
+                _ => Bound::Included(prefix),
+            };
+            let behind = state.map.range::<[u8], _>((from, Bound::Unbounded));
+            behind.take_while(|(key, _)| key.starts_with(prefix)).take(limit + 1).collect()
+        };
+        let mut entries = match query {
             Query::Get { key } => state.map.get_key_value(key.as_slice()).into_iter().collect(),
-            Query::Scan { prefix, after } => {
-                let from = match after {
-                    Some(after) if after >= prefix => Bound::Excluded(after.as_slice()),
-                    _ => Bound::Included(prefix.as_slice()),
-                };
-                let behind = state.map.range::<[u8], _>((from, Bound::Unbounded));
-                behind.take_while(|(key, _)| key.starts_with(prefix)).take(limit + 1).collect()
+            Query::Scan { prefix, after } => scan(prefix, after, limit),
+            Query::Keys { prefix, after, entries_max } => {
+                limit = limit.min(usize::try_from(*entries_max).unwrap_or(usize::MAX));
+                scan(prefix, after, limit)
             }
         };
         let more = entries.len() > limit;
         entries.truncate(limit);
-        let entries = entries.into_iter().map(|(key, stored)| (key.clone(), stored.clone())).collect();
-        Found { entries, more, at: state.at, age_ns, digest: state.digest }
+        let keys_alone = matches!(query, Query::Keys { .. });
+        let told = |stored: &Stored| match keys_alone {
+            true => Stored { value: Vec::new(), ..*stored },
+            false => stored.clone(),
+        };
+        let entries = entries.into_iter().map(|(key, stored)| (key.clone(), told(stored))).collect();
+        Found { entries, more, keys: state.map.len() as u64, at: state.at, age_ns, digest: state.digest }
     }
 
     /// What a broken stamper would answer: what it has accepted, stable or not.
@@ -111,9 +123,12 @@ impl Region {
         let mut found = self.find(shard, query, Some(0));
         if let Query::Get { key } = query {
             let version = found.at;
-            let value = self.shard(shard).latest(key).map(<[u8]>::to_vec);
-            let stored = value.map(|value| (key.clone(), crate::state::Stored { value, version }));
-            found.entries = stored.into_iter().collect();
+            let stored = self.shard(shard).latest(key).map(|held| Stored {
+                value: held.bytes.to_vec(),
+                ends_at_ms: held.ends_at_ms,
+                version,
+            });
+            found.entries = stored.map(|stored| (key.clone(), stored)).into_iter().collect();
         }
         found
     }

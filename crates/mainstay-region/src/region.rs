@@ -2,6 +2,7 @@
 
 use crate::copies::Copies;
 use crate::effect::{Effect, Event, RecordNumber};
+use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
 use crate::limits::Config;
 use crate::log::Entry;
@@ -43,6 +44,7 @@ pub struct Region {
     /// The latest view that it was asked to report of: in that one and earlier ones it takes nothing more in.
     pub(crate) wedged: ViewId,
     pub(crate) lease_until: Time,
+    pub(crate) wall_clock: Option<WallClock>,
     pub(crate) shards: Vec<Shard>,
     pub(crate) stampings: Vec<Stamping>,
     /// Records appended.
@@ -69,6 +71,7 @@ impl Region {
             standing: ViewId::NONE,
             wedged: ViewId::NONE,
             lease_until: Time::EPOCH,
+            wall_clock: None,
             shards: vec![Shard::default(); shards],
             stampings: vec![Stamping::default(); shards],
             record: RecordNumber::default(),
@@ -239,11 +242,14 @@ impl Region {
         out: &mut Vec<Effect>,
     ) {
         let (from, limits) = (Party::Client(client), self.config.limits);
-        if let Some((id, operation)) = payload_of(&body)
-            && let Err(too_long) = operation.check(&limits)
-        {
-            let refusal = Refusal::TooLong(too_long);
-            return self.send(shard, from, Body::Refused { id, refusal }, out);
+        if let Some((id, operation)) = payload_of(&body) {
+            let refusal = match operation.check(&limits) {
+                Err(too_long) => Some(Refusal::TooLong(too_long)),
+                Ok(()) => (!operation.is_of(shard, self.config.shards)).then_some(Refusal::OtherShard),
+            };
+            if let Some(refusal) = refusal {
+                return self.send(shard, from, Body::Refused { id, refusal }, out);
+            }
         }
         if let Some(id) = body.operation()
             && matches!(body, Body::Unversioned { .. }) != self.config.unversioned
@@ -399,7 +405,7 @@ impl Region {
         let Some(accepted) = self.shard(shard).log.get(counter) else { return };
         let Some(id) = accepted.entry.id() else { return };
         let version = Version { view: self.copies.view, counter };
-        let done = Acknowledged { stable, ..Body::acknowledged(id, version, accepted.outcome) };
+        let done = Acknowledged { stable, ..Body::acknowledged(id, version, accepted.outcome.clone()) };
         self.send_safe(shard, Party::Client(client), Body::Acknowledged(done), out);
     }
 
@@ -532,6 +538,7 @@ impl Machine for Region {
             Event::Received { from, message } => self.received(now, from, message, out),
             Event::Appended(record) => self.appended(now, record, out),
             Event::Tick => self.tick(now, out),
+            Event::WallClock { unix_ms } => self.wall_clock = Some(WallClock { at: now, unix_ms }),
             Event::Lease { until } => self.lease_until = self.lease_until.max(until),
             Event::Wedge { view, request } => self.wedge(view, request, out),
             Event::Settle { reports } => Self::settle(&reports, out),

@@ -8,8 +8,8 @@
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry, Log};
 use crate::message::Acknowledge;
-use crate::operation::{Operation, Outcome};
-use crate::state::{Applied, Forgotten, State, latest};
+use crate::operation::{Changes, Held, Operation, Outcome};
+use crate::state::{Applied, Forgotten, State};
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
@@ -60,6 +60,8 @@ pub(crate) struct Shard {
     pub(crate) fresh_at: Option<Time>,
     /// The last version above `stable` that changed a key.
     touched: BTreeMap<Vec<u8>, u64>,
+    /// When what these changes set ends, with the key.
+    ends: BTreeSet<(u64, Vec<u8>)>,
     pub(crate) hold_back: BTreeMap<u64, (Entry, Acknowledge)>,
     pub(crate) held: BTreeMap<OperationId, HeldPayload>,
     pub(crate) early: BTreeMap<u64, EarlyVersion>,
@@ -92,9 +94,9 @@ impl Shard {
             }
             return Offered::HeldBack;
         }
-        self.accept(counter, entry, tell, accepted);
+        self.accept(counter, entry, tell, limits, accepted);
         while let Some((entry, tell)) = self.hold_back.remove(&(self.log.end() + 1)) {
-            self.accept(self.log.end() + 1, entry, tell, accepted);
+            self.accept(self.log.end() + 1, entry, tell, limits, accepted);
         }
         Offered::Accepted
     }
@@ -104,14 +106,23 @@ impl Shard {
         counter: u64,
         entry: Entry,
         tell: Acknowledge,
+        limits: &Limits,
         accepted: &mut Vec<(u64, Acknowledge)>,
     ) {
-        let (outcome, change) = match &entry {
-            Entry::Void => (Outcome::Differs, None),
-            Entry::Operation { operation, .. } => operation.evaluate(self.latest(operation.key())),
+        let (outcome, changes) = match &entry {
+            Entry::Void => (Outcome::Differs, Changes::new()),
+            Entry::Operation { operation, .. } => operation.evaluate(|key| self.latest(key), limits),
+            Entry::Expire { until_ms } => {
+                let due = self.due(*until_ms, limits.expire_keys_max);
+                (Outcome::Changed(!due.is_empty()), due.into_iter().map(|key| (key, None)).collect())
+            }
         };
-        if let (Entry::Operation { operation, .. }, Some(_)) = (&entry, &change) {
-            self.touched.insert(operation.key().to_vec(), counter);
+        for (key, value) in &changes {
+            self.forget_end(key);
+            if let Some(end) = value.as_ref().and_then(|value| value.ends_at_ms) {
+                self.ends.insert((end, key.clone()));
+            }
+            self.touched.insert(key.clone(), counter);
         }
         let mut tell = tell;
         if let Some(early) = self.early.remove(&counter) {
@@ -122,15 +133,46 @@ impl Shard {
             self.held.remove(&id);
         }
         self.fenced.remove(&counter);
-        let pushed = self.log.push(Accepted { entry, outcome, change });
+        let pushed = self.log.push(Accepted { entry, outcome, changes });
         assert_eq!(pushed, counter, "a log has no gaps");
         accepted.push((counter, tell));
     }
 
     /// What a key is behind everything accepted.
-    pub(crate) fn latest(&self, key: &[u8]) -> Option<&[u8]> {
-        let pending = self.touched.get(key).and_then(|&counter| self.log.get(counter));
-        latest(&self.state, pending.map(|accepted| &accepted.change), key)
+    pub(crate) fn latest(&self, key: &[u8]) -> Option<Held<'_>> {
+        let Some(&counter) = self.touched.get(key) else { return self.state.held(key) };
+        let accepted = self.log.get(counter).expect("what is not stable is in the log");
+        let (_, value) =
+            accepted.changes.iter().find(|(changed, _)| changed == key).expect("it changed the key");
+        let value = value.as_ref()?;
+        let version = Version { view: self.state.at.view, counter };
+        Some(Held { bytes: &value.bytes, ends_at_ms: value.ends_at_ms, version })
+    }
+
+    /// Forgets when a value ends that is not stable: another change of its key comes, or it is stable now.
+    fn forget_end(&mut self, key: &[u8]) {
+        if self.touched.contains_key(key)
+            && let Some(end) = self.latest(key).and_then(|held| held.ends_at_ms)
+        {
+            self.ends.remove(&(end, key.to_vec()));
+        }
+    }
+
+    /// Whether a value has ended by then and is still there, behind everything accepted.
+    pub(crate) fn is_due(&self, until_ms: u64) -> bool {
+        let first = |ends: &BTreeSet<(u64, Vec<u8>)>| ends.first().is_some_and(|(end, _)| *end <= until_ms);
+        (first(&self.state.ends) || first(&self.ends)) && !self.due(until_ms, 1).is_empty()
+    }
+
+    /// Keys whose values have ended by then, behind everything accepted: the earliest first, at most `keys_max`. The same at every copy
+    /// that has accepted the same, however much of it is stable there.
+    fn due(&self, until_ms: u64, keys_max: usize) -> Vec<Vec<u8>> {
+        let by_then = ..(until_ms.saturating_add(1), Vec::new());
+        let unchanged = |(_, key): &&(u64, Vec<u8>)| !self.touched.contains_key(key);
+        let stable = self.state.ends.range(by_then.clone()).filter(unchanged).take(keys_max);
+        let mut due: Vec<&(u64, Vec<u8>)> = stable.chain(self.ends.range(by_then).take(keys_max)).collect();
+        due.sort_unstable();
+        due.into_iter().take(keys_max).map(|(_, key)| key.clone()).collect()
     }
 
     /// The last version above the stable ones that changes a key, or 0.
@@ -151,8 +193,11 @@ impl Shard {
             let accepted = self.log.get(self.stable).expect("what is not stable is in the log");
             let next = Applied::of(Version { view, counter: self.stable }, accepted);
             let forgotten = self.state.apply(&next, limits);
-            if self.touched.get(&next.key) == Some(&self.stable) {
-                self.touched.remove(&next.key);
+            for (key, _) in &next.changes {
+                if self.touched.get(key) == Some(&self.stable) {
+                    self.forget_end(key);
+                    self.touched.remove(key);
+                }
             }
             applied.push((next, forgotten));
         }
@@ -191,5 +236,7 @@ impl Shard {
         self.log.truncate(counter);
         let log = &self.log;
         self.touched.retain(|_, touched| *touched <= log.end());
+        let touched = &self.touched;
+        self.ends.retain(|(_, key)| touched.contains_key(key));
     }
 }

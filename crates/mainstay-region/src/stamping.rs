@@ -63,6 +63,8 @@ pub(crate) struct Stamping {
     pub(crate) stamped: u64,
     pub(crate) positions: BTreeMap<MemberId, Progress>,
     pub(crate) grants: BTreeMap<u64, Grant>,
+    /// The last version given to the end of values.
+    pub(crate) expiring: u64,
     /// Stamped and not accepted yet, by operation: they wait for an earlier grant.
     ahead: BTreeMap<OperationId, u64>,
     waiting: BTreeMap<u64, Vec<(Route, bool)>>,
@@ -127,6 +129,7 @@ impl Region {
         pattern: Pattern,
         out: &mut Vec<Effect>,
     ) {
+        self.expire(now, shard, out);
         let entry = Entry::Operation { id, possible_duplicate: retry, operation };
         match self.admit(shard, id) {
             Admitted::No(refusal) => self.answer(shard, route, Body::Refused { id, refusal }, out),
@@ -198,7 +201,14 @@ impl Region {
     }
 
     /// Sends an entry to every member, by one hop.
-    fn spread(&mut self, now: Time, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
+    pub(crate) fn spread(
+        &mut self,
+        now: Time,
+        shard: u16,
+        counter: u64,
+        entry: Entry,
+        out: &mut Vec<Effect>,
+    ) {
         self.stamping_mut(shard).grants.remove(&counter);
         if let Some(id) = entry.id() {
             self.stamping_mut(shard).ahead.insert(id, counter);
@@ -218,6 +228,7 @@ impl Region {
         id: OperationId,
         out: &mut Vec<Effect>,
     ) {
+        self.expire(now, shard, out);
         let route = Route::Direct(client);
         let counter = match self.admit(shard, id) {
             Admitted::No(refusal) => return self.answer(shard, route, Body::Refused { id, refusal }, out),
@@ -352,9 +363,9 @@ impl Region {
                 self.answer_from_table(shard, counter, routes, out);
                 continue;
             };
-            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome) else { continue };
+            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome.clone()) else { continue };
             for (route, duplicate) in routes {
-                let seen = Seen { version: Version { view, counter }, outcome };
+                let seen = Seen { version: Version { view, counter }, outcome: outcome.clone() };
                 let done = Acknowledged { id, seen, duplicate, stable: true };
                 self.answer(shard, route, Body::Acknowledged(done), out);
             }
@@ -367,9 +378,10 @@ impl Region {
         let history = &self.shard(shard).state.history;
         let applied = history.iter().rev().find(|applied| applied.version == version);
         // What is not in the history any more, the client asks for again and finds in the duplicate table.
-        let Some((id, outcome)) = applied.and_then(|applied| applied.operation) else { return };
+        let Some((id, outcome)) = applied.and_then(|applied| applied.operation.as_ref()) else { return };
         for (route, duplicate) in routes {
-            let done = Acknowledged { id, seen: Seen { version, outcome }, duplicate, stable: true };
+            let seen = Seen { version, outcome: outcome.clone() };
+            let done = Acknowledged { id: *id, seen, duplicate, stable: true };
             self.answer(shard, route, Body::Acknowledged(done), out);
         }
     }
@@ -377,6 +389,7 @@ impl Region {
     /// What time brings to a stamper.
     pub(crate) fn tick_stamper(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
         self.ask_for_grants(now, shard, out);
+        self.expire(now, shard, out);
         self.repair(now, shard, out);
         let marks = (self.shard(shard).stable, self.shard(shard).everywhere);
         let leased = now < self.lease_until;

@@ -4,11 +4,11 @@
 use crate::duplicates::{Duplicates, Seen};
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry};
-use crate::operation::{Change, Outcome};
+use crate::operation::{Changes, Held, Outcome, Value};
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use xxhash_rust::xxh3::Xxh3;
 
 /// A value and the version that set it.
@@ -17,6 +17,8 @@ pub struct Stored {
     /// The value.
     #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
+    /// When it ends: milliseconds since 1970, UTC. `None`: never.
+    pub ends_at_ms: Option<u64>,
     /// Which version set it.
     pub version: Version,
 }
@@ -26,31 +28,23 @@ pub struct Stored {
 pub struct Applied {
     /// The version.
     pub version: Version,
-    /// Whose operation it was, and what came of it; `None` for a void.
+    /// Whose operation it was, and what came of it; `None` for a void, and where values have ended.
     pub operation: Option<(OperationId, Outcome)>,
     /// The operation had been asked for before: who acts on it should be able to drop a repetition.
     pub possible_duplicate: bool,
-    /// The key that it names; empty for a void.
-    #[serde(with = "serde_bytes")]
-    pub key: Vec<u8>,
-    /// The key's new value (`None`: removed), if it changed.
-    pub change: Option<Option<Vec<u8>>>,
+    /// Keys that it changed, with their new values; `None`: removed.
+    pub changes: Changes,
 }
 
 impl Applied {
     pub(crate) fn of(version: Version, accepted: &Accepted) -> Self {
-        match &accepted.entry {
-            Entry::Void => {
-                Self { version, operation: None, possible_duplicate: false, key: Vec::new(), change: None }
+        let (operation, possible_duplicate) = match &accepted.entry {
+            Entry::Void | Entry::Expire { .. } => (None, false),
+            Entry::Operation { id, possible_duplicate, .. } => {
+                (Some((*id, accepted.outcome.clone())), *possible_duplicate)
             }
-            Entry::Operation { id, possible_duplicate, operation } => Self {
-                version,
-                operation: Some((*id, accepted.outcome)),
-                possible_duplicate: *possible_duplicate,
-                key: operation.key().to_vec(),
-                change: accepted.change.clone(),
-            },
-        }
+        };
+        Self { version, operation, possible_duplicate, changes: accepted.changes.clone() }
     }
 }
 
@@ -69,6 +63,8 @@ pub struct State {
     /// Hash of the whole map, kept as it changes: the exclusive or of the hashes of its entries. Copies that stand at the same
     /// version have the same.
     pub digest: u64,
+    /// When values end, with their keys.
+    pub(crate) ends: BTreeSet<(u64, Vec<u8>)>,
     /// The last changes, for subscribers.
     pub(crate) history: VecDeque<Applied>,
     /// The last version that is not in the history any more.
@@ -97,12 +93,12 @@ impl State {
     pub(crate) fn apply_as_told(&mut self, applied: &Applied, limits: &Limits) {
         assert!(self.at < applied.version, "versions are applied in their order");
         self.at = applied.version;
-        if let Some(change) = &applied.change {
-            self.set(&applied.key, change.clone(), applied.version);
+        for (key, value) in &applied.changes {
+            self.set(key, value.clone(), applied.version);
         }
-        if let Some((id, outcome)) = applied.operation {
-            let seen = Seen { version: applied.version, outcome };
-            self.duplicates.record(id, seen, limits.duplicate_results_max);
+        if let Some((id, outcome)) = &applied.operation {
+            let seen = Seen { version: applied.version, outcome: outcome.clone() };
+            self.duplicates.record(*id, seen, limits);
         }
         self.history.push_back(applied.clone());
         while self.history.len() > limits.history_entries_max {
@@ -116,14 +112,12 @@ impl State {
         &mut self,
         id: OperationId,
         outcome: Outcome,
-        key: &[u8],
-        change: Change,
+        changes: Changes,
         limits: &Limits,
     ) -> Seen {
         let version = self.at.next();
-        let operation = Some((id, outcome));
-        let key = key.to_vec();
-        self.apply(&Applied { version, operation, possible_duplicate: false, key, change }, limits);
+        let operation = Some((id, outcome.clone()));
+        self.apply(&Applied { version, operation, possible_duplicate: false, changes }, limits);
         Seen { version, outcome }
     }
 
@@ -134,13 +128,23 @@ impl State {
 
     /// Takes over an entry of another copy.
     pub(crate) fn fill(&mut self, key: &[u8], stored: Stored) {
-        self.set(key, Some(stored.value), stored.version);
+        let Stored { value: bytes, ends_at_ms, version } = stored;
+        self.set(key, Some(Value { bytes, ends_at_ms }), version);
     }
 
-    fn set(&mut self, key: &[u8], value: Option<Vec<u8>>, version: Version) {
+    /// What a key holds.
+    pub(crate) fn held(&self, key: &[u8]) -> Option<Held<'_>> {
+        let stored = self.map.get(key)?;
+        Some(Held { bytes: &stored.value, ends_at_ms: stored.ends_at_ms, version: stored.version })
+    }
+
+    fn set(&mut self, key: &[u8], value: Option<Value>, version: Version) {
         let before = match value {
-            Some(value) => {
-                let stored = Stored { value, version };
+            Some(Value { bytes, ends_at_ms }) => {
+                if let Some(end) = ends_at_ms {
+                    self.ends.insert((end, key.to_vec()));
+                }
+                let stored = Stored { value: bytes, ends_at_ms, version };
                 self.digest ^= digest(key, &stored);
                 self.map.insert(key.to_vec(), stored)
             }
@@ -148,6 +152,12 @@ impl State {
         };
         if let Some(before) = before {
             self.digest ^= digest(key, &before);
+            let end = before.ends_at_ms;
+            if end != self.map.get(key).and_then(|stored| stored.ends_at_ms)
+                && let Some(end) = end
+            {
+                self.ends.remove(&(end, key.to_vec()));
+            }
         }
     }
 }
@@ -158,14 +168,8 @@ fn digest(key: &[u8], stored: &Stored) -> u64 {
     hash.update(key);
     hash.update(&stored.version.view.0.to_le_bytes());
     hash.update(&stored.version.counter.to_le_bytes());
+    hash.update(&[u8::from(stored.ends_at_ms.is_some())]);
+    hash.update(&stored.ends_at_ms.unwrap_or(0).to_le_bytes());
     hash.update(&stored.value);
     hash.digest()
-}
-
-/// What the state and then the entries of the log make of a key: the value, if there is one.
-pub(crate) fn latest<'a>(state: &'a State, pending: Option<&'a Change>, key: &[u8]) -> Option<&'a [u8]> {
-    match pending {
-        Some(Some(change)) => change.as_deref(),
-        _ => state.value(key).map(|stored| stored.value.as_slice()),
-    }
 }

@@ -23,6 +23,11 @@ pub enum Event {
         /// What.
         message: mainstay_region::message::Message,
     },
+    /// It is so late by the wall clock of this machine: values of regions that end do so by it. Once a second is often enough.
+    WallClock {
+        /// Milliseconds since 1970, UTC.
+        unix_ms: u64,
+    },
     /// A client's connection is gone, and what it subscribed to with it.
     Disconnected {
         /// Who.

@@ -447,6 +447,7 @@ impl Machine for Replica {
             Event::Tick => self.tick(now),
             Event::Arrived(message) => self.hear(now, message, out),
             Event::Asked { client, region, message } => self.asked(now, client, region, message, out),
+            Event::WallClock { unix_ms } => self.each_region(now, |_| RegionEvent::WallClock { unix_ms }),
             Event::Disconnected { client } => {
                 self.regions.values_mut().for_each(|hosted| hosted.machine.disconnected(client));
             }

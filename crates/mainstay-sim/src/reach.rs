@@ -291,6 +291,10 @@ reach! {
     RetriedElsewhere = "retried_elsewhere",
     /// Client and server were in different views.
     ViewsDiffered = "views_differed",
+    /// Values ended.
+    ValuesEnded = "values_ended",
+    /// Several operations were done as one.
+    DoneAsOne = "done_as_one",
     /// A version became void.
     VersionVoid = "version_void",
     /// A member had the payload of a granted version.

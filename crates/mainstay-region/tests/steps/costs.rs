@@ -12,14 +12,19 @@ fn counted(pattern: Pattern, copies: u8) -> Cost {
     let mut net = Net::new(copies, config, pattern);
     let id = net.call(put(b"value"));
     net.run();
-    let [(ended, Ended::Done { seen, duplicate: false }, hops, payload_hops)] = net.ended[..] else {
+    let [(ended, Ended::Done { seen, duplicate: false }, hops, payload_hops)] = &net.ended[..] else {
         panic!("{pattern:?} with {copies} copies ends once: {:?}", net.ended);
     };
-    assert_eq!(ended, id);
+    assert_eq!(*ended, id);
     let Seen { version, outcome } = seen;
-    assert_eq!(outcome, Outcome::Written);
+    assert_eq!(*outcome, Outcome::Written);
     assert_eq!(version.counter, u64::from(pattern != Pattern::Unversioned));
-    Cost { messages: net.delivered.len() as u64, payloads: payloads(&net.delivered), hops, payload_hops }
+    Cost {
+        messages: net.delivered.len() as u64,
+        payloads: payloads(&net.delivered),
+        hops: *hops,
+        payload_hops: *payload_hops,
+    }
 }
 
 #[test]

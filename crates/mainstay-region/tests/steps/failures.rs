@@ -13,10 +13,10 @@ use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::view::ViewId;
 use std::time::Duration;
 
-fn done(net: &Net, id: OperationId) -> (Version, Outcome, bool) {
-    match net.how(id)[..] {
-        [Ended::Done { seen, duplicate }] => (seen.version, seen.outcome, duplicate),
-        ref ended => panic!("it ends once, and well: {ended:?}"),
+pub(crate) fn done(net: &Net, id: OperationId) -> (Version, Outcome, bool) {
+    match &net.how(id)[..] {
+        [Ended::Done { seen, duplicate }] => (seen.version, seen.outcome.clone(), *duplicate),
+        ended => panic!("it ends once, and well: {ended:?}"),
     }
 }
 
@@ -49,7 +49,7 @@ fn a_repetition_at_another_server_gets_the_first_version_and_outcome() {
             net.ended.clear();
             net.client_effects(out, 0, 0);
             net.run();
-            assert_eq!(done(&net, id), (version, outcome, true));
+            assert_eq!(done(&net, id), (version, outcome.clone(), true));
             for place in 0..3 {
                 let copy = &net.copies[&net.id(place)];
                 let value = &copy.state(0).value(b"n").expect("every copy has it").value;

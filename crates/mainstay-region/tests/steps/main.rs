@@ -1,6 +1,8 @@
 //! Step by step: each pattern's messages, hops and payload transfers as the cost table says, and the failures that have a name.
 
+mod as_one;
 mod costs;
+mod expiry;
 mod failures;
 mod filling;
 mod net;

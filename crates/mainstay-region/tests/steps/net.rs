@@ -256,7 +256,7 @@ impl Net {
 
     /// Calls of the client that took effect: how each ended.
     pub(crate) fn how(&self, id: OperationId) -> Vec<Ended> {
-        self.ended.iter().filter(|(ended, ..)| *ended == id).map(|(_, ended, ..)| *ended).collect()
+        self.ended.iter().filter(|(ended, ..)| *ended == id).map(|(_, ended, ..)| ended.clone()).collect()
     }
 }
 

@@ -16,9 +16,9 @@ pub(crate) fn check(
     agreed: &BTreeMap<(u16, Version), Agreed>,
     view: ViewId,
 ) -> Result<(), Violation> {
-    for (id, &(shard, seen)) in told.iter().filter(|(_, (_, seen))| seen.version.view < view) {
-        let there = agreed.get(&(shard, seen.version)).copied().flatten();
-        if there != Some((*id, seen.outcome)) {
+    for (id, (shard, seen)) in told.iter().filter(|(_, (_, seen))| seen.version.view < view) {
+        let there = agreed.get(&(*shard, seen.version)).and_then(Option::as_ref);
+        if there.is_none_or(|(other, outcome)| (other, outcome) != (id, &seen.outcome)) {
             let what = format!("{id:?} was told as {seen:?}; shard {shard} has {there:?} there in {view}");
             return Err(Violation::new(Property::RegionAcknowledgedStays, what));
         }

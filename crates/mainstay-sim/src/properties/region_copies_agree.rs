@@ -17,14 +17,14 @@ pub(crate) fn check_applied(
     shard: u16,
     applied: &Applied,
 ) -> Result<(), Violation> {
-    let first = agreed.entry((shard, applied.version)).or_insert(applied.operation);
+    let first = agreed.entry((shard, applied.version)).or_insert_with(|| applied.operation.clone());
     if *first != applied.operation {
-        let (version, operation) = (applied.version, applied.operation);
+        let (version, operation) = (applied.version, &applied.operation);
         let what =
             format!("shard {shard}, version {version}: n{copy} applied {operation:?}, and another {first:?}");
         return Err(Violation::new(Property::RegionCopiesAgree, what));
     }
-    if let Some((id, _)) = applied.operation {
+    if let &Some((id, _)) = &applied.operation {
         let once = *versions.entry(id).or_insert(applied.version);
         if once != applied.version {
             let what = format!("shard {shard}: {id:?} took effect as {once} and as {}", applied.version);

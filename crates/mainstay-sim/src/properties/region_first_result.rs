@@ -13,11 +13,11 @@ pub(crate) const SOURCE: &str =
 pub(crate) fn check(
     told: &BTreeMap<OperationId, (u16, Seen)>,
     id: OperationId,
-    seen: Seen,
+    seen: &Seen,
     duplicate: bool,
     attempts: u64,
 ) -> Result<(), Violation> {
-    let before = told.get(&id).map(|(_, before)| *before);
+    let before = told.get(&id).map(|(_, before)| before);
     let what = if before.is_some_and(|before| before != seen) {
         format!("{id:?} was told as {before:?}, and now as {seen:?}")
     } else if duplicate && attempts < 2 {

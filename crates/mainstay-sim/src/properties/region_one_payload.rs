@@ -20,7 +20,7 @@ pub(crate) fn check(
         Entry::Operation { id, operation, .. } => {
             Entry::Operation { id, operation, possible_duplicate: false }
         }
-        Entry::Void => Entry::Void,
+        own @ (Entry::Void | Entry::Expire { .. }) => own,
     };
     let first = contents.entry((shard, version)).or_insert_with(|| plain.clone());
     if *first == plain {

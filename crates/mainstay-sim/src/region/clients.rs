@@ -7,11 +7,12 @@ use crate::properties::{Property, Violation};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
+use mainstay_region::batch::Batch;
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::duplicates::Seen;
 use mainstay_region::limits::Config;
 use mainstay_region::message::{Body, Freshness, Message, Query, Refusal};
-use mainstay_region::operation::{Operation, Outcome, shard_of};
+use mainstay_region::operation::{Condition, End, Operation, Outcome, shard_of};
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::OperationId;
@@ -20,7 +21,11 @@ use mainstay_types::view::{MemberId, View};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"counter"];
+const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"counter", PAIR[0]];
+/// Two keys of one shard, which are written together alone and must always be alike.
+const PAIR: [&[u8]; 2] = [b"{p}x", b"{p}y"];
+/// Keys whose values end; they have no history.
+const ENDING: [&[u8]; 3] = [b"end1", b"end2", b"end3"];
 /// Operations of a client in a run.
 const OPERATIONS_MAX: u64 = 28;
 /// A read that is not answered for so long is given up.
@@ -28,7 +33,8 @@ const READ_PATIENCE: u64 = 1_000 * MILLISECOND;
 
 struct Call {
     key: Vec<u8>,
-    place: usize,
+    /// In the key's history; `None`: it has none.
+    place: Option<usize>,
     operation: Operation,
     attempts: u64,
     /// It was done before, and is only asked again.
@@ -153,16 +159,18 @@ impl SimClient {
     }
 
     fn write(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
-        let key = *scene.random.pick(&KEYS);
+        let key = *scene.random.pick(&KEYS[..4]);
         let fresh = self.made.to_le_bytes()[0];
         let value = vec![self.config.id.0.to_le_bytes()[0], fresh];
-        let (operation, done) = match scene.random.below(10) {
+        let (operation, done) = match scene.random.below(14) {
             0..=3 => {
                 let by = 1;
-                (Operation::Increment { key: b"counter".to_vec(), by }, Done::Add(by))
+                (Operation::Increment { key: b"counter".to_vec(), by }, Some(Done::Add(by)))
             }
-            4..=6 => (Operation::Put { key: key.to_vec(), value: value.clone() }, Done::Put(value)),
-            7 => (Operation::Remove { key: key.to_vec() }, Done::Remove),
+            4..=6 => (Operation::Put { key: key.to_vec(), value: value.clone() }, Some(Done::Put(value))),
+            7 => (Operation::Remove { key: key.to_vec() }, Some(Done::Remove)),
+            8 | 9 => (exchange(&value), Some(Done::Exchange(value))),
+            10 | 11 => (self.set_ending(value, scene), None),
             _ => {
                 let expected =
                     scene.random.coin().then(|| vec![scene.random.between(1, 4).to_le_bytes()[0], fresh]);
@@ -171,7 +179,7 @@ impl SimClient {
                     expected: expected.clone(),
                     value: Some(value.clone()),
                 };
-                (operation, Done::Swap(expected, Some(value)))
+                (operation, Some(Done::Swap(expected, Some(value))))
             }
         };
         let pattern = self.fixed.unwrap_or_else(|| *scene.random.pick(&Pattern::VERSIONED));
@@ -183,10 +191,24 @@ impl SimClient {
             return Ok(());
         };
         let key = operation.key().to_vec();
-        let place = scene.oracle.began(&key, scene.now, done);
+        let place = done.map(|done| scene.oracle.began(&key, scene.now, done));
         scene.trace.line(scene.now, format_args!("{id:?} begins by {pattern:?}: {operation:?}"));
         self.calls.insert(id, Call { key, place, operation, attempts: 0, again: false });
         self.effects(out, scene)
+    }
+
+    /// Sets a value that ends soon, or says of one when it does.
+    fn set_ending(&self, value: Vec<u8>, scene: &mut Scene<'_>) -> Operation {
+        let key = scene.random.pick(&ENDING).to_vec();
+        let end_ms = scene.now / MILLISECOND + scene.random.between(1, 800);
+        match scene.random.below(4) {
+            0 => Operation::Expire { key, ends_at_ms: scene.random.coin().then_some(end_ms) },
+            1 => Operation::Append { key, value },
+            _ => {
+                let (condition, end) = (Condition::Always, End::At(end_ms));
+                Operation::Set { key, value, condition, end, returns_before: scene.random.coin() }
+            }
+        }
     }
 
     /// Asks again what was answered.
@@ -205,7 +227,7 @@ impl SimClient {
         }
         let call = Call {
             key: operation.key().to_vec(),
-            place: 0,
+            place: None,
             operation: operation.clone(),
             attempts: 1,
             again: true,
@@ -304,9 +326,14 @@ impl SimClient {
         match ended {
             Ended::Done { seen, duplicate } => {
                 let shard = shard_of(&call.key, self.config.shards);
-                scene.oracle.told(id, shard, seen, duplicate, call.attempts)?;
+                scene.oracle.told(id, shard, seen.clone(), duplicate, call.attempts)?;
                 if !call.again {
-                    scene.oracle.ended(&call.key, call.place, scene.now, saw(seen));
+                    if matches!(seen.outcome, Outcome::Batch(_)) {
+                        scene.reached.hit(Reach::DoneAsOne);
+                    }
+                    if let Some(place) = call.place {
+                        scene.oracle.ended(&call.key, place, scene.now, saw(seen)?);
+                    }
                     self.finished.push((id, call.operation));
                     if scene.healed {
                         self.good = true;
@@ -319,23 +346,40 @@ impl SimClient {
                 scene.reached.hit(Reach::ToldEvicted);
                 self.dies(scene);
             }
-            Ended::TooLong(too_long) => {
-                return Err(Violation::new(
-                    Property::Asserts,
-                    format!("{id:?} is said to be too long: {too_long}"),
-                ));
+            refused @ (Ended::TooLong(_) | Ended::OtherShard) => {
+                return Err(Violation::new(Property::Asserts, format!("{id:?} is refused: {refused:?}")));
             }
         }
         Ok(())
     }
 }
 
-fn saw(seen: Seen) -> Saw {
-    match seen.outcome {
+/// Reads both keys of the pair and puts the same into them, as one.
+fn exchange(value: &[u8]) -> Operation {
+    let get = PAIR.map(|key| Operation::Get { key: key.to_vec() });
+    let put = PAIR.map(|key| Operation::Put { key: key.to_vec(), value: value.to_vec() });
+    Operation::Batch(Batch { watched: Vec::new(), steps: get.into_iter().chain(put).collect() })
+}
+
+fn saw(seen: Seen) -> Result<Saw, Violation> {
+    Ok(match seen.outcome {
+        Outcome::Batch(outcomes) => match outcomes.as_slice() {
+            [Outcome::Value(first), Outcome::Value(second), ..] if first == second => {
+                Saw::Value(first.as_ref().map(|value| value.bytes.clone()))
+            }
+            outcomes => {
+                let what = format!("half of what is written as one was seen: {outcomes:?}");
+                return Err(Violation::new(Property::RegionLinearizable, what));
+            }
+        },
         Outcome::Written => Saw::Written,
         Outcome::Removed { was_there } => Saw::Removed(was_there),
         Outcome::Differs => Saw::Differs,
         Outcome::Counted(sum) => Saw::Counted(sum),
         Outcome::NoCounter => Saw::NoCounter,
-    }
+        other => {
+            let what = format!("what has a history came to {other:?}");
+            return Err(Violation::new(Property::Asserts, what));
+        }
+    })
 }

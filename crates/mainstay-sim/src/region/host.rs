@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// What waits for a record.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    Send(Party, Message),
+    Send(Party, Box<Message>),
     Ready(ViewId),
 }
 
@@ -33,6 +33,8 @@ pub(crate) struct Host {
     /// What it is called in the view that it is in, or wants to be in.
     pub(crate) id: MemberId,
     pub(crate) paused_until: u64,
+    /// How far its wall clock is ahead, in milliseconds.
+    pub(crate) clock_ahead_ms: u64,
     /// When the last thing that the source said to it arrives: it hears all in order.
     pub(crate) hears_until: u64,
     /// The view that it reported for last.
@@ -61,6 +63,7 @@ impl Host {
             life: 1,
             id,
             paused_until: 0,
+            clock_ahead_ms: u64::from(number) * 40,
             hears_until: 0,
             reported: None,
             learned: false,

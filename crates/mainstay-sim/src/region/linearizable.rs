@@ -11,6 +11,8 @@ pub(crate) enum Done {
     Remove,
     Swap(Option<Vec<u8>>, Option<Vec<u8>>),
     Add(i64),
+    /// Reads, then puts.
+    Exchange(Vec<u8>),
     Read,
 }
 
@@ -111,6 +113,7 @@ fn apply(seen: &Seen, value: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
                 None => (Saw::NoCounter, value.cloned()),
             }
         }
+        Done::Exchange(new) => (Saw::Value(value.cloned()), Some(new.clone())),
         Done::Read => (Saw::Value(value.cloned()), value.cloned()),
     };
     (seen.saw == Saw::Nothing || seen.saw == saw).then_some(after)

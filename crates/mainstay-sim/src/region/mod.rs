@@ -11,6 +11,7 @@ pub(crate) mod clients;
 mod host;
 mod linearizable;
 pub(crate) mod oracle;
+mod rest;
 mod scene;
 mod source;
 mod source_acts;
@@ -42,6 +43,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::AnsweredFromTable,
     Reach::RetriedElsewhere,
     Reach::ViewsDiffered,
+    Reach::ValuesEnded,
+    Reach::DoneAsOne,
     Reach::VersionVoid,
     Reach::PayloadFoundForGrant,
     Reach::VersionEarly,

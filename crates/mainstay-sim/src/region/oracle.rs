@@ -108,7 +108,8 @@ impl Oracle {
                     change,
                 )?;
                 if change.operation.is_none() {
-                    self.reached.hit(Reach::VersionVoid);
+                    let ended = !change.changes.is_empty();
+                    self.reached.hit(if ended { Reach::ValuesEnded } else { Reach::VersionVoid });
                 }
             }
             if applied > 0 && state.at.counter == 0 {
@@ -163,7 +164,7 @@ impl Oracle {
         duplicate: bool,
         attempts: u64,
     ) -> Result<(), Violation> {
-        region_first_result::check(&self.told, id, given, duplicate, attempts)?;
+        region_first_result::check(&self.told, id, &given, duplicate, attempts)?;
         self.told.entry(id).or_insert((shard, given));
         Ok(())
     }

@@ -91,6 +91,9 @@ impl RegionWorld {
             duplicate_threads_max: if random.chance(300) { 3 } else { 16 },
             duplicate_results_max: if random.chance(300) { 4 } else { 32 },
             history_entries_max: 512,
+            duplicate_result_bytes_max: if random.chance(200) { 700 } else { 4096 },
+            batch_bytes_max: 1024,
+            expire_keys_max: 2,
             image_chunk_bytes_max: 8,
             repair_entries_max: 8,
             ..Limits::default()
@@ -193,48 +196,6 @@ impl RegionWorld {
         self.reached.hit(reach);
     }
 
-    fn at_rest(&self) -> bool {
-        let serving = |host: &&Host| {
-            host.region.as_ref().is_some_and(|region| {
-                region.phase() == Phase::Serving && region.standing() == self.source.id()
-            })
-        };
-        let members = self.source.view.members.len();
-        let all_in = members == self.hosts.len() && self.hosts.iter().filter(serving).count() == members;
-        all_in && self.clients.iter().all(SimClient::at_rest) && self.copies_level()
-    }
-
-    fn copies_level(&self) -> bool {
-        (0..self.config.shards).all(|shard| {
-            let pending = |region: &Region| {
-                region.log(shard).last().is_some_and(|(end, _)| end > region.state(shard).at.counter)
-            };
-            if self.hosts.iter().filter_map(|host| host.region.as_ref()).any(pending) {
-                return false;
-            }
-            let mut at = self.hosts.iter().filter_map(|host| Some(host.region.as_ref()?.state(shard).at));
-            let first = at.next();
-            at.all(|other| Some(other) == first)
-        })
-    }
-
-    fn stuck(&self) -> String {
-        let hosts = self.hosts.iter().map(|host| {
-            let region = host.region.as_ref();
-            let at = region.map(|region| (region.phase(), region.standing(), region.state(0).at));
-            format!("{}: {at:?}", host.number)
-        });
-        let hosts: Vec<String> = hosts.collect();
-        let clients: Vec<String> = self.clients.iter().map(SimClient::stuck).collect();
-        format!(
-            "not at rest in {}: {} ({:?}); clients {}",
-            self.source.view,
-            hosts.join(", "),
-            self.source.doing,
-            clients.join(", ")
-        )
-    }
-
     fn push(&mut self, after: u64, next: Next) {
         self.queued += 1;
         self.queue.insert((self.now + after.max(1), self.queued), next);
@@ -275,6 +236,8 @@ impl RegionWorld {
         if !self.hosts[at].up() || self.hosts[at].paused_until > self.now {
             return Ok(());
         }
+        let unix_ms = self.now / MILLISECOND + self.hosts[at].clock_ahead_ms;
+        self.step(at, Event::WallClock { unix_ms })?;
         self.step(at, Event::Tick)?;
         if let Some(region) = &self.hosts[at].region {
             for shard in 0..self.config.shards {
@@ -313,7 +276,7 @@ impl RegionWorld {
                     Body::ImageRequest { .. } | Body::ImageNext { .. } | Body::ImageTaken { .. }
                 );
                 let id = host.learn_id.filter(|_| asks).unwrap_or(host.id);
-                self.send(Party::Member(id), to, message);
+                self.send(Party::Member(id), to, *message);
             }
             Waiting::Ready(view) => {
                 let region = self.hosts[at].region.as_ref().expect("it is up");
@@ -399,7 +362,7 @@ impl RegionWorld {
         let (id, number) = (host.id, host.number);
         let Some(region) = &mut host.region else { return Ok(()) };
         let mut out = Vec::new();
-        if !matches!(event, Event::Tick | Event::Appended(_)) {
+        if !matches!(event, Event::Tick | Event::WallClock { .. } | Event::Appended(_)) {
             self.trace.line(self.now, format_args!("n{number} {id} takes {event:?}"));
         }
         let said_in = match &event {
@@ -447,7 +410,7 @@ impl RegionWorld {
             }
             Effect::Send { to, message, after } => {
                 self.count(&message.body);
-                if let Some(waiting) = self.hosts[at].hold(after, Waiting::Send(to, message)) {
+                if let Some(waiting) = self.hosts[at].hold(after, Waiting::Send(to, Box::new(message))) {
                     self.release(at, waiting);
                 }
             }

@@ -1,0 +1,184 @@
+//! Several operations of one shard as one: one version, applied whole at every copy or not at all.
+
+use crate::limits::Limits;
+use crate::operation::{Changes, Held, Measured, Operation, Outcome, TooLong, Value};
+use mainstay_types::operation::Version;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What each operation of a batch counts besides its key and values, in bytes, so that many small ones are limited too.
+const STEP_BYTES: usize = 64;
+
+/// The operations. Each sees what those before it did. One that cannot be done (no counter, a condition that is not met) changes nothing and
+/// the others are done all the same, as in Redis.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    /// Keys with the versions that they must still have, `None`: they must not be there. Else nothing is done ([`Outcome::Differs`]).
+    pub watched: Vec<(Vec<u8>, Option<Version>)>,
+    /// What is done, in this order. No batches.
+    #[serde(with = "steps")]
+    pub steps: Vec<Operation>,
+}
+
+impl Batch {
+    /// All keys that it is about.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.watched.iter().map(|(key, _)| key.as_slice()).chain(self.steps.iter().map(Operation::key))
+    }
+
+    /// Checks its lengths.
+    pub(crate) fn check(&self, limits: &Limits) -> Result<(), TooLong> {
+        let mut bytes = 0;
+        for key in self.keys() {
+            TooLong::check(Measured::Key, key.len(), limits.key_bytes_max)?;
+            bytes += key.len() + STEP_BYTES;
+        }
+        for step in &self.steps {
+            assert!(!matches!(step, Operation::Batch(_)), "a batch holds no batch");
+            step.check(limits)?;
+            bytes += 2 * step.value_bytes();
+        }
+        TooLong::check(Measured::Batch, bytes, limits.batch_bytes_max)
+    }
+
+    /// What it does to what keys hold before it.
+    pub(crate) fn evaluate<'a>(
+        &self,
+        held: impl Fn(&[u8]) -> Option<Held<'a>>,
+        limits: &Limits,
+    ) -> (Outcome, Changes) {
+        if self.watched.iter().any(|(key, version)| held(key).map(|held| held.version) != *version) {
+            return (Outcome::Differs, Changes::new());
+        }
+        let mut changed: BTreeMap<&[u8], Option<Value>> = BTreeMap::new();
+        let mut outcomes = Vec::with_capacity(self.steps.len());
+        // Small steps can make long values longer: what they all come to is limited like what was sent.
+        let mut bytes = 0;
+        for step in &self.steps {
+            let key = step.key();
+            let before = match changed.get(key) {
+                // Nobody watches what the batch itself has set.
+                Some(value) => value.as_ref().map(|value| Held {
+                    bytes: &value.bytes,
+                    ends_at_ms: value.ends_at_ms,
+                    version: Version::NONE,
+                }),
+                None => held(key),
+            };
+            let (outcome, change) = step.evaluate_one(before, limits);
+            outcomes.push(outcome);
+            if let Some(value) = change {
+                bytes += key.len() + value.as_ref().map_or(0, |value| value.bytes.len());
+                if let Err(too_long) = TooLong::check(Measured::Batch, bytes, limits.batch_bytes_max) {
+                    return (Outcome::TooLong(too_long), Changes::new());
+                }
+                changed.insert(key, value);
+            }
+        }
+        let changes = changed.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+        (Outcome::Batch(outcomes), changes)
+    }
+}
+
+/// How the operations are encoded: each as bytes behind their length, and none of them a batch. Else bytes could say how deep a decoder that
+/// calls itself has to go.
+mod steps {
+    use super::Operation;
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use serde_bytes::ByteBuf;
+
+    /// How [`Operation::Batch`] begins.
+    pub(super) const BATCH: u8 = 9;
+
+    pub(super) fn serialize<S: Serializer>(steps: &[Operation], to: S) -> Result<S::Ok, S::Error> {
+        let encode = |step: &Operation| postcard::to_allocvec(step).map(ByteBuf::from);
+        let encoded: Result<Vec<ByteBuf>, _> = steps.iter().map(encode).collect();
+        encoded.map_err(S::Error::custom)?.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operation>, D::Error> {
+        let step = |bytes: &ByteBuf| match bytes.first() {
+            Some(&BATCH) => Err(D::Error::custom("a batch in a batch")),
+            _ => match postcard::take_from_bytes(bytes) {
+                Ok((step, [])) => Ok(step),
+                _ => Err(D::Error::custom("no operation")),
+            },
+        };
+        Vec::<ByteBuf>::deserialize(from)?.iter().map(step).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> Operation {
+        Operation::Put { key: key.into(), value: value.into() }
+    }
+
+    fn increment(key: &str) -> Operation {
+        Operation::Increment { key: key.into(), by: 1 }
+    }
+
+    fn value(text: &str) -> Value {
+        Value { bytes: text.into(), ends_at_ms: None }
+    }
+
+    #[test]
+    fn each_step_sees_those_before_it_and_a_watched_key_that_changed_stops_all() {
+        let steps = vec![
+            increment("n"),
+            put("a", "x"),
+            increment("a"),
+            Operation::Take { key: b"a".to_vec() },
+            increment("n"),
+        ];
+        let mut batch = Batch { watched: vec![(b"w".to_vec(), None)], steps };
+        let limits = Limits::default();
+        let nothing = |_: &[u8]| None;
+        let outcomes = vec![
+            Outcome::Counted(1),
+            Outcome::Written,
+            Outcome::NoCounter,
+            Outcome::Value(Some(value("x"))),
+            Outcome::Counted(2),
+        ];
+        let changes = vec![(b"a".to_vec(), None), (b"n".to_vec(), Some(value("2")))];
+        assert_eq!(batch.evaluate(nothing, &limits), (Outcome::Batch(outcomes), changes));
+        let version = Version { counter: 7, ..Version::NONE };
+        batch.watched[0].1 = Some(version);
+        assert_eq!(batch.evaluate(nothing, &limits), (Outcome::Differs, Changes::new()));
+        let held = |key: &[u8]| (key == b"w").then_some(Held { bytes: b"", ends_at_ms: None, version });
+        assert!(matches!(batch.evaluate(held, &limits).0, Outcome::Batch(_)));
+    }
+
+    #[test]
+    fn what_small_steps_come_to_is_limited() {
+        let limits = Limits { batch_bytes_max: 500, ..Limits::default() };
+        let append = Operation::Append { key: b"k".to_vec(), value: b"a".to_vec() };
+        let steps = |count| Batch { watched: Vec::new(), steps: vec![append.clone(); count] };
+        assert_eq!(steps(7).check(&limits), Ok(()));
+        assert!(steps(8).check(&limits).is_err());
+        let before = [b'x'; 100];
+        let held = |_: &[u8]| Some(Held { bytes: &before, ends_at_ms: None, version: Version::NONE });
+        assert!(matches!(steps(4).evaluate(held, &limits).0, Outcome::Batch(_)));
+        assert!(
+            matches!(steps(5).evaluate(held, &limits), (Outcome::TooLong(_), changes) if changes.is_empty())
+        );
+    }
+
+    #[test]
+    fn a_batch_in_a_batch_is_no_batch_however_deep() {
+        let encode = |batch: &Batch| {
+            postcard::to_allocvec(&Operation::Batch(batch.clone())).expect("it can be written to memory")
+        };
+        let batch = Batch { watched: Vec::new(), steps: vec![increment("n"), put("a", "x")] };
+        let bytes = encode(&batch);
+        assert_eq!(bytes[0], steps::BATCH);
+        assert_eq!(postcard::from_bytes(&bytes), Ok(Operation::Batch(batch.clone())));
+        let nested = Batch { watched: Vec::new(), steps: vec![Operation::Batch(batch)] };
+        assert!(postcard::from_bytes::<Operation>(&encode(&nested)).is_err());
+    }
+}
