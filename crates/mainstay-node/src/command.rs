@@ -1,9 +1,13 @@
 //! The table of commands: which of Redis's a region does, and those of our own.
 
 use bytes::Bytes;
+use mainstay_region::batch::Batch;
 use mainstay_region::operation::Operation;
 use mainstay_types::id::{ClientId, Sequence};
 use std::net::SocketAddr;
+
+mod scan;
+mod set;
 
 /// Keys that begin so are the nodes' own.
 pub const OWN_KEYS: &[u8] = b"\0mainstay/";
@@ -20,14 +24,69 @@ pub struct Identity {
 }
 
 /// How the outcome of a write is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WriteReply {
-    /// `OK`, or nothing if the value was not as expected.
+    /// `OK`, or nothing if the value was not as expected; the value before, where that is asked for.
     Written,
     /// 1 if something was changed, else 0.
     Changed,
-    /// The counter's new value.
-    Counter,
+    /// The new value of a counter, or the new length of a value.
+    Number,
+    /// `OK` for several writes as one.
+    All,
+    /// What each command of a transaction is told.
+    Transaction(Vec<CommandReply>),
+}
+
+/// How what was read of a key is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadReply {
+    /// The value.
+    Value,
+    /// 1 if the key is there, else 0.
+    IsThere,
+    /// The length of the value, in bytes.
+    Length,
+    /// `string` or `none`.
+    Type,
+    /// How long the value lasts, -1 for ever, -2 if the key is not there.
+    Lasts {
+        /// In milliseconds, not seconds.
+        milliseconds: bool,
+        /// Since 1970, not from now.
+        absolute: bool,
+    },
+    /// `OK`; the connection notes the version.
+    Watch,
+}
+
+/// What the answers to the parts of a command make together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Together {
+    /// The last one; an error of any before it.
+    One,
+    /// All.
+    Array,
+    /// Their sum.
+    Sum,
+}
+
+/// How one command of a transaction is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommandReply {
+    /// Of each of its parts.
+    pub parts: Vec<PartReply>,
+    /// What they make together.
+    pub together: Together,
+}
+
+/// How a part of such a command is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PartReply {
+    /// It reads.
+    Read(ReadReply),
+    /// It writes.
+    Write(WriteReply),
 }
 
 /// What a client asks of a node.
@@ -49,18 +108,42 @@ pub enum Command {
     Info,
     /// End the connection.
     Quit,
-    /// The value of a key.
-    Get(Bytes),
-    /// The values of keys, each read by itself.
-    GetMany(Vec<Bytes>),
-    /// How many of the keys are there.
-    Exists(Vec<Bytes>),
-    /// The length of a value, in bytes.
-    Length(Bytes),
-    /// One change of one key.
+    /// Reads of keys, each by itself.
+    Read {
+        /// The keys.
+        keys: Vec<Bytes>,
+        /// What is told of each.
+        reply: ReadReply,
+        /// And of all.
+        together: Together,
+    },
+    /// One change.
     Write(Operation, WriteReply),
     /// Several removals, each by itself.
     Remove(Vec<Bytes>),
+    /// Keys, a few at a time.
+    Scan {
+        /// Where to go on: 0, or what the answer before said.
+        cursor: u64,
+        /// Which.
+        pattern: Option<Bytes>,
+        /// How many are looked at.
+        count: u32,
+        /// Strings are asked for, which all values are.
+        strings: bool,
+    },
+    /// All keys that match.
+    Keys(Bytes),
+    /// How many keys there are.
+    Size,
+    /// What follows is done as one by `EXEC`.
+    Multi,
+    /// Do it.
+    Exec,
+    /// Do not.
+    Discard,
+    /// Watch nothing any more.
+    Unwatch,
     /// Draw a client number for identities.
     NewClient,
     /// The identity of the next command.
@@ -103,6 +186,18 @@ pub enum CommandError {
     /// Not a number.
     #[error("ERR value is not an integer or out of range")]
     NoInteger,
+    /// Options that do not go together, or one without its value.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// No time at which a value can end.
+    #[error("ERR invalid expire time in '{name}' command")]
+    EndTime {
+        /// The command.
+        name: String,
+    },
+    /// No number.
+    #[error("ERR invalid cursor")]
+    Cursor,
     /// Not an address.
     #[error("ERR '{given}' is no address and port")]
     NoAddress {
@@ -118,14 +213,15 @@ pub enum CommandError {
 }
 
 /// The names of what is supported, for those who ask for more.
-const SUPPORTED: &str = "GET SET [NX] SETNX MGET DEL UNLINK EXISTS STRLEN INCR DECR INCRBY DECRBY PING ECHO HELLO INFO SELECT 0 QUIT and MAINSTAY.ID, \
-    .CAS, .VERSIONS, .STATUS, .EXPLAIN, .LEAVE";
+const SUPPORTED: &str = "strings (GET SET SETNX SETEX PSETEX GETSET GETDEL MGET MSET APPEND STRLEN DEL UNLINK EXISTS TYPE), counters (INCR DECR INCRBY \
+    DECRBY), ends (EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST), MULTI EXEC DISCARD WATCH UNWATCH of keys with one {tag}, SCAN KEYS \
+    DBSIZE, PING ECHO HELLO INFO SELECT 0 QUIT, and MAINSTAY.ID, .CAS, .VERSIONS, .STATUS, .EXPLAIN, .LEAVE";
 
-/// Reads a command.
+/// Reads a command that came when the wall clock stood at `unix_ms`, milliseconds since 1970.
 ///
 /// # Errors
 /// [`CommandError`].
-pub fn parse(words: &[Bytes]) -> Result<Command, CommandError> {
+pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
     let name = String::from_utf8_lossy(words.first().map_or(&b""[..], |name| name)).to_ascii_uppercase();
     let arguments = words.get(1..).unwrap_or_default();
     let command = match (name.as_str(), arguments) {
@@ -145,15 +241,42 @@ pub fn parse(words: &[Bytes]) -> Result<Command, CommandError> {
         },
         ("COMMAND", _) => Command::Commands,
         ("INFO", _) => Command::Info,
-        ("GET", [key]) => Command::Get(client_key(key)?),
-        ("MGET", [_, ..]) => Command::GetMany(client_keys(arguments)?),
-        ("EXISTS", [_, ..]) => Command::Exists(client_keys(arguments)?),
-        ("STRLEN", [key]) => Command::Length(client_key(key)?),
-        ("SET", [key, value]) => write(Operation::Put { key: owned(key)?, value: value.to_vec() }),
-        ("SET", [key, value, option]) if option.eq_ignore_ascii_case(b"NX") => {
-            write(if_absent(owned(key)?, value))
+        ("GET", [_]) => read(arguments, ReadReply::Value, Together::One)?,
+        ("MGET", [_, ..]) => read(arguments, ReadReply::Value, Together::Array)?,
+        ("EXISTS", [_, ..]) => read(arguments, ReadReply::IsThere, Together::Sum)?,
+        ("STRLEN", [_]) => read(arguments, ReadReply::Length, Together::One)?,
+        ("TYPE", [_]) => read(arguments, ReadReply::Type, Together::One)?,
+        ("TTL" | "PTTL" | "EXPIRETIME" | "PEXPIRETIME", [_]) => {
+            let (milliseconds, absolute) = (name.starts_with('P'), name.ends_with("TIME"));
+            read(arguments, ReadReply::Lasts { milliseconds, absolute }, Together::One)?
         }
-        ("SET", [_, _, option, ..]) => return Err(option_of(&name, option)),
+        ("WATCH", [_, ..]) => read(arguments, ReadReply::Watch, Together::One)?,
+        ("UNWATCH", []) => Command::Unwatch,
+        ("MULTI", []) => Command::Multi,
+        ("EXEC", []) => Command::Exec,
+        ("DISCARD", []) => Command::Discard,
+        ("SCAN", [cursor, options @ ..]) => scan::scan(cursor, options)?,
+        ("KEYS", [pattern]) => Command::Keys(pattern.clone()),
+        ("DBSIZE", []) => Command::Size,
+        ("SET", [key, value, options @ ..]) => set::set(key, value, options, unix_ms)?,
+        ("SETEX", [key, number, value]) => set::set_for(&name, [key, number, value], b"EX", unix_ms)?,
+        ("PSETEX", [key, number, value]) => set::set_for(&name, [key, number, value], b"PX", unix_ms)?,
+        ("GETSET", [key, value]) => set::get_set(key, value)?,
+        ("GETDEL", [key]) => write(Operation::Take { key: owned(key)? }),
+        ("APPEND", [key, value]) => {
+            Command::Write(Operation::Append { key: owned(key)?, value: value.to_vec() }, WriteReply::Number)
+        }
+        ("MSET", [_, _, ..]) if arguments.len() % 2 == 0 => set_many(arguments)?,
+        ("EXPIRE", [key, number]) => set::expire(key, b"EX", number, unix_ms)?,
+        ("PEXPIRE", [key, number]) => set::expire(key, b"PX", number, unix_ms)?,
+        ("EXPIREAT", [key, number]) => set::expire(key, b"EXAT", number, unix_ms)?,
+        ("PEXPIREAT", [key, number]) => set::expire(key, b"PXAT", number, unix_ms)?,
+        ("EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT", [_, _, option, ..]) => {
+            return Err(option_of(&name, option));
+        }
+        ("PERSIST", [key]) => {
+            Command::Write(Operation::Expire { key: owned(key)?, ends_at_ms: None }, WriteReply::Changed)
+        }
         ("SETNX", [key, value]) => Command::Write(if_absent(owned(key)?, value), WriteReply::Changed),
         ("DEL" | "UNLINK", [key]) => {
             Command::Write(Operation::Remove { key: owned(key)? }, WriteReply::Changed)
@@ -179,37 +302,16 @@ pub fn parse(words: &[Bytes]) -> Result<Command, CommandError> {
         ("MAINSTAY.EXPLAIN", []) => Command::Explain,
         ("MAINSTAY.LEAVE", []) => Command::Leave,
         ("MAINSTAY.CUT", addresses) => Command::Cut(addresses.iter().map(address).collect::<Result<_, _>>()?),
-        (known, _) if KNOWN.contains(&known) => return Err(CommandError::Arguments { name }),
+        (known, _) if KNOWN.contains(&format!(" {known} ")) => return Err(CommandError::Arguments { name }),
         _ => return Err(CommandError::Unsupported { name }),
     };
     Ok(command)
 }
 
 /// What is refused for its words alone, and not for its name.
-const KNOWN: [&str; 22] = [
-    "PING",
-    "ECHO",
-    "QUIT",
-    "SELECT",
-    "CLIENT",
-    "GET",
-    "MGET",
-    "EXISTS",
-    "STRLEN",
-    "SET",
-    "SETNX",
-    "DEL",
-    "UNLINK",
-    "INCR",
-    "DECR",
-    "INCRBY",
-    "DECRBY",
-    "MAINSTAY.CAS",
-    "MAINSTAY.ID",
-    "MAINSTAY.VERSIONS",
-    "MAINSTAY.STATUS",
-    "MAINSTAY.LEAVE",
-];
+const KNOWN: &str = " PING ECHO QUIT SELECT CLIENT GET MGET EXISTS STRLEN TYPE TTL PTTL EXPIRETIME PEXPIRETIME SET SETNX SETEX PSETEX GETSET GETDEL APPEND \
+    MSET DEL UNLINK INCR DECR INCRBY DECRBY EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST MULTI EXEC DISCARD WATCH UNWATCH SCAN KEYS DBSIZE \
+    MAINSTAY.CAS MAINSTAY.ID MAINSTAY.VERSIONS MAINSTAY.STATUS MAINSTAY.EXPLAIN MAINSTAY.LEAVE ";
 
 fn option_of(name: &str, option: &Bytes) -> CommandError {
     CommandError::Option { name: name.to_owned(), option: String::from_utf8_lossy(option).into_owned() }
@@ -227,6 +329,20 @@ fn owned(key: &Bytes) -> Result<Vec<u8>, CommandError> {
     client_key(key).map(|key| key.to_vec())
 }
 
+fn read(keys: &[Bytes], reply: ReadReply, together: Together) -> Result<Command, CommandError> {
+    Ok(Command::Read { keys: client_keys(keys)?, reply, together })
+}
+
+/// `MSET`: all as one.
+fn set_many(words: &[Bytes]) -> Result<Command, CommandError> {
+    let put = |pair: &[Bytes]| {
+        let (key, value) = (owned(&pair[0])?, pair[1].to_vec());
+        Ok(Operation::Put { key, value })
+    };
+    let steps = words.chunks(2).map(put).collect::<Result<_, CommandError>>()?;
+    Ok(Command::Write(Operation::Batch(Batch { watched: Vec::new(), steps }), WriteReply::All))
+}
+
 fn write(operation: Operation) -> Command {
     Command::Write(operation, WriteReply::Written)
 }
@@ -236,7 +352,7 @@ fn if_absent(key: Vec<u8>, value: &Bytes) -> Operation {
 }
 
 fn increment(key: &Bytes, by: i64) -> Result<Command, CommandError> {
-    Ok(Command::Write(Operation::Increment { key: owned(key)?, by }, WriteReply::Counter))
+    Ok(Command::Write(Operation::Increment { key: owned(key)?, by }, WriteReply::Number))
 }
 
 fn number<T: std::str::FromStr>(word: &Bytes) -> Result<T, CommandError> {
@@ -263,10 +379,11 @@ fn address(word: &Bytes) -> Result<SocketAddr, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstay_region::operation::{Condition, End};
 
     fn parsed(line: &str) -> Result<Command, CommandError> {
         let words: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        parse(&words)
+        parse(&words, 5_000)
     }
 
     #[test]
@@ -277,8 +394,25 @@ mod tests {
             Operation::CompareAndSet { key: b"k".to_vec(), expected: None, value: Some(b"v".to_vec()) };
         assert_eq!(parsed("SET k v nx"), Ok(Command::Write(absent.clone(), WriteReply::Written)));
         assert_eq!(parsed("SETNX k v"), Ok(Command::Write(absent, WriteReply::Changed)));
+        let set = |condition, end, returns_before| {
+            let (key, value) = (b"k".to_vec(), b"v".to_vec());
+            let operation = Operation::Set { key, value, condition, end, returns_before };
+            Ok(Command::Write(operation, WriteReply::Written))
+        };
+        assert_eq!(parsed("SET k v ex 10 XX"), set(Condition::Present, End::At(15_000), false));
+        assert_eq!(parsed("SET k v GET KEEPTTL"), set(Condition::Always, End::Kept, true));
+        assert_eq!(parsed("PSETEX k 10 v"), set(Condition::Always, End::At(5_010), false));
+        assert_eq!(parsed("GETSET k v"), set(Condition::Always, End::Never, true));
+        let ends = |ends_at_ms| {
+            let operation = Operation::Expire { key: b"k".to_vec(), ends_at_ms };
+            Ok(Command::Write(operation, WriteReply::Changed))
+        };
+        assert_eq!(parsed("EXPIRE k 2"), ends(Some(7_000)));
+        assert_eq!(parsed("EXPIRE k -10"), ends(Some(0)));
+        assert_eq!(parsed("EXPIREAT k 2"), ends(Some(2_000)));
+        assert_eq!(parsed("PERSIST k"), ends(None));
         let less = Operation::Increment { key: b"n".to_vec(), by: -4 };
-        assert_eq!(parsed("DECRBY n 4"), Ok(Command::Write(less, WriteReply::Counter)));
+        assert_eq!(parsed("DECRBY n 4"), Ok(Command::Write(less, WriteReply::Number)));
         assert_eq!(parsed("SELECT 0"), Ok(Command::Noted));
         let identity = Identity { client: ClientId(7), sequence: Sequence(2), again: true };
         assert_eq!(parsed("mainstay.id 7 2 again"), Ok(Command::Identify(identity)));
@@ -287,8 +421,19 @@ mod tests {
     #[test]
     fn what_a_region_does_not_do_is_said_by_name() {
         for (line, word) in [
-            ("EXPIRE k 10", "'EXPIRE'"),
-            ("SET k v EX 10", "'EX' of 'SET'"),
+            ("LPUSH k 10", "'LPUSH'"),
+            ("EXPIRE k 10 NX", "'NX' of 'EXPIRE'"),
+            ("SET k v IDLETIME 10", "'IDLETIME' of 'SET'"),
+            ("SET k v NX XX", "syntax error"),
+            ("SET k v EX", "syntax error"),
+            ("SET k v EX 0", "invalid expire time in 'set'"),
+            ("PSETEX k -1 v", "invalid expire time in 'psetex'"),
+            ("SETEX k 9223372036854775807 v", "invalid expire time in 'setex'"),
+            ("MSET k v k", "'MSET'"),
+            ("SCAN x", "invalid cursor"),
+            ("SCAN 0 COUNT", "syntax error"),
+            ("SCAN 0 COUNT 0", "syntax error"),
+            ("KEYS", "'KEYS'"),
             ("HELLO 3 AUTH u p", "'AUTH' of 'HELLO'"),
             ("SELECT 1", "database 0"),
             ("GET", "'GET'"),

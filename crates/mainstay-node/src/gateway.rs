@@ -8,14 +8,17 @@
 //!
 //! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
 
+use self::reads::Read;
+use self::scan::Cursors;
 use crate::numbers::Numbers;
+use crate::replies::written;
 use crate::resp::Reply;
-use crate::session::{Part, Session, Task, found, written};
+use crate::session::{Part, Session, Task};
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::copies::Copies;
 use mainstay_region::limits::Config;
-use mainstay_region::message::{Body, Freshness, Message, Query};
-use mainstay_region::operation::{Operation, shard_of};
+use mainstay_region::message::{Body, Message};
+use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::OperationId;
@@ -26,6 +29,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 mod commands;
+mod reads;
+pub(crate) mod scan;
+pub(crate) mod transaction;
 
 /// How long things are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,14 +126,6 @@ enum Waiter {
     Numbers,
 }
 
-#[derive(Debug)]
-struct Read {
-    waiter: Waiter,
-    key: Vec<u8>,
-    since: Time,
-    tried: Time,
-}
-
 /// The thread of operations that a client names itself. Connections number theirs under another one: who makes up the number of a
 /// client must not be taken for a connection that was given it.
 const NAMED: ThreadId = ThreadId(0);
@@ -155,6 +153,9 @@ pub struct Gateway {
     /// In whose name this node reads: no operation ever has this number.
     reader: ClientId,
     next_read: u64,
+    cursors: Cursors,
+    /// What the wall clock was, and when: milliseconds since 1970.
+    wall_clock: (Time, u64),
     held: VecDeque<Part>,
     numbers: Numbers,
     wanting: VecDeque<Wanting>,
@@ -179,6 +180,8 @@ impl Gateway {
             // Numbers that are given out never come so far.
             reader: ClientId(drawn | 1 << 63),
             next_read: 0,
+            cursors: Cursors::new(drawn),
+            wall_clock: (Time::EPOCH, 0),
             held: VecDeque::new(),
             numbers: Numbers::new(thread),
             wanting: VecDeque::new(),
@@ -190,6 +193,16 @@ impl Gateway {
     pub fn configure(&mut self, config: Config, pattern: Pattern) {
         self.client = Client::new(client_config(&config, pattern, &self.times));
         self.config = config;
+    }
+
+    /// It is so late by the wall clock: milliseconds since 1970. When values end is told by it.
+    pub fn tell_time(&mut self, now: Time, unix_ms: u64) {
+        self.wall_clock = (now, unix_ms);
+    }
+
+    fn unix_ms(&self, now: Time) -> u64 {
+        let (at, unix_ms) = self.wall_clock;
+        unix_ms.saturating_add(u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Operations and reads under way, and connections, for people.
@@ -263,6 +276,11 @@ impl Gateway {
             self.finish(now, part, refusal, out);
         }
         self.refuse_parked(now, out);
+        // Behind an answer of the node itself nothing goes on at once.
+        let waiting = self.sessions.iter().filter(|(_, open)| !open.waiting.is_empty());
+        for session in waiting.map(|(&session, _)| session).collect::<Vec<_>>() {
+            self.proceed(now, session, out);
+        }
         if self.standing.serves {
             self.want_numbers(now, out);
         }
@@ -304,7 +322,11 @@ impl Gateway {
         match &part.task {
             Task::Read(_) => {
                 let key = part.key.clone();
-                self.read(now, Waiter::Part(part), key, out);
+                self.read_key(now, Waiter::Part(part), key, out);
+            }
+            Task::Scan(scan) => {
+                let (shard, query) = scan.next();
+                self.read(now, Waiter::Part(part), shard, query, out);
             }
             Task::Write(operation, _, Some(identity)) => {
                 let (client, sequence, again) = (identity.client, identity.sequence, identity.again);
@@ -359,23 +381,6 @@ impl Gateway {
         self.client_effects(now, out);
     }
 
-    fn read(&mut self, now: Time, waiter: Waiter, key: Vec<u8>, out: &mut Vec<GatewayEffect>) {
-        self.next_read += 1;
-        self.reads.insert(self.next_read, Read { waiter, key, since: now, tried: now });
-        self.send_read(now, self.next_read, out);
-    }
-
-    fn send_read(&mut self, now: Time, request: u64, out: &mut Vec<GatewayEffect>) {
-        let Some(read) = self.reads.get_mut(&request) else { return };
-        read.tried = now;
-        let shard = shard_of(&read.key, self.config.shards);
-        let Some(to) = self.copies.stamper(shard) else { return };
-        let query = Query::Get { key: read.key.clone() };
-        let body = Body::Read { request, query, freshness: Freshness::Linearizable };
-        let message = Message { view: self.copies.view, shard, body };
-        out.push(GatewayEffect::Send { to, client: self.reader, message });
-    }
-
     /// A member said this to one of this node's clients.
     pub fn received(
         &mut self,
@@ -400,31 +405,6 @@ impl Gateway {
         }
     }
 
-    fn answered(
-        &mut self,
-        now: Time,
-        request: u64,
-        answer: mainstay_region::message::Found,
-        out: &mut Vec<GatewayEffect>,
-    ) {
-        let Some(read) = self.reads.remove(&request) else { return };
-        match read.waiter {
-            Waiter::Part(part) => {
-                let Task::Read(as_what) = part.task else { return };
-                let versions = self.sessions.get(&part.session).is_some_and(|open| open.versions);
-                let reply = found(answer, as_what, versions);
-                self.finish(now, part, reply, out);
-            }
-            Waiter::Numbers => {
-                let value = answer.entries.into_iter().next().map(|(_, stored)| stored.value);
-                match self.numbers.read(value) {
-                    Some((id, operation)) => self.write(now, id, operation, false, Waiter::Numbers, out),
-                    None => self.numbers.failed(),
-                }
-            }
-        }
-    }
-
     fn client_effects(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
         for effect in std::mem::take(&mut self.client_out) {
             match effect {
@@ -445,7 +425,7 @@ impl Gateway {
             match waiter {
                 Waiter::Numbers => {
                     let outcome = match ended {
-                        Ended::Done { seen, .. } => Some(seen.outcome),
+                        Ended::Done { ref seen, .. } => Some(seen.outcome.clone()),
                         _ => None,
                     };
                     if self.numbers.takes(id) {
@@ -453,7 +433,7 @@ impl Gateway {
                     }
                     self.want_numbers(now, out);
                 }
-                Waiter::Part(part) => self.write_ended(now, id, ended, part, out),
+                Waiter::Part(part) => self.write_ended(now, id, ended.clone(), part, out),
             }
         }
     }
@@ -467,10 +447,16 @@ impl Gateway {
         out: &mut Vec<GatewayEffect>,
     ) {
         let Task::Write(_, as_what, named) = &part.task else { return };
+        let unix_ms = self.unix_ms(now);
+        let evicted = ended == Ended::Evicted;
         let versions = self.sessions.get(&part.session).is_some_and(|open| open.versions);
         let reply = match ended {
-            Ended::Done { seen, duplicate } => written(seen, duplicate, *as_what, versions),
+            Ended::Done { seen, duplicate } => written(seen, duplicate, as_what, versions, unix_ms),
             Ended::TooLong(too_long) => Reply::Error(format!("ERR {too_long}; nothing was done")),
+            Ended::OtherShard => Reply::Error(
+                "CROSSSLOT the keys belong to several shards; nothing was done: keys with the same {tag} belong together"
+                    .to_owned(),
+            ),
             Ended::Unknown => Reply::Error(format!(
                 "UNKNOWN no answer within {} s: it may have taken effect, or still do ({})",
                 self.times.deadline.as_secs(),
@@ -488,7 +474,7 @@ impl Gateway {
             && let Some(open) = self.sessions.get_mut(&part.session)
         {
             open.ended(now, id);
-            if ended == Ended::Evicted {
+            if evicted {
                 open.number = None;
                 self.numbers.forget();
             }
@@ -505,17 +491,19 @@ impl Gateway {
         for part in next.into_iter().chain(parked) {
             self.begin(now, part, out);
         }
-        self.write_answers(part.session, out);
+        self.proceed(now, part.session, out);
     }
 
-    fn write_answers(&mut self, session: u64, out: &mut Vec<GatewayEffect>) {
-        let Some(open) = self.sessions.get_mut(&session) else { return };
+    /// Writes the answers that are due; returns whether nothing of the connection is under way any more.
+    fn write_answers(&mut self, session: u64, out: &mut Vec<GatewayEffect>) -> bool {
+        let Some(open) = self.sessions.get_mut(&session) else { return false };
         let mut bytes = Vec::new();
         let answered = open.put_answers(&mut bytes);
         let close = open.closing && open.is_idle();
         if answered > 0 || close {
             out.push(GatewayEffect::Write { session, bytes, answered, close });
         }
+        open.is_idle()
     }
 
     /// A connection that does not speak by this gateway wants a number: [`GatewayEffect::Number`], as soon as there is one.
@@ -555,7 +543,7 @@ impl Gateway {
             }
         }
         if !self.wanting.is_empty() && self.standing.serves && self.numbers.begin() {
-            self.read(now, Waiter::Numbers, Numbers::key(), out);
+            self.read_key(now, Waiter::Numbers, Numbers::key(), out);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ links.rs ── other nodes
 //!                      resp.rs        session.rs │   node.rs (the loop) │
-//!                      command.rs     numbers.rs ├─> replica ───────────┴─ store.rs ── directory
+//!                      command/       numbers.rs ├─> replica ───────────┴─ store.rs ── directory
 //!   clients ── their own messages ─── native.rs ─┘
 //! ```
 //!
@@ -22,9 +22,11 @@ pub mod status;
 mod accepting;
 mod clients;
 mod delay;
+mod glob;
 mod input;
 mod links;
 mod native;
 mod numbers;
+mod replies;
 mod session;
 mod store;

@@ -52,7 +52,7 @@ const STEP_INPUTS_MAX: usize = 256;
 /// Between two looks of the gateway at its clock.
 const GATEWAY_TICK: Duration = Duration::from_millis(20);
 
-/// Between two looks at connections that are not used any more.
+/// Between two looks at connections that are not used any more, and at the wall clock.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// How long connections have to send what was said last.
@@ -294,12 +294,14 @@ impl Node {
         }
         if now >= self.gateway_tick {
             self.gateway_tick = now.after(GATEWAY_TICK);
+            self.gateway.tell_time(now, clock::unix_ms());
             self.stand(now);
             self.gateway.tick(now, &mut self.asked);
             self.perform(now);
         }
         if now >= self.idle_look {
             self.idle_look = now.after(IDLE_LOOK);
+            self.step(now, Event::WallClock { unix_ms: clock::unix_ms() });
             self.links.forget_idle();
         }
     }
@@ -335,7 +337,7 @@ impl Node {
                 self.perform(now);
             }
             Input::Unreadable { session, error } => {
-                self.gateway.refuse(session, error, &mut self.asked);
+                self.gateway.refuse(now, session, error, &mut self.asked);
                 self.perform(now);
             }
             Input::Disk(DiskDone::Persisted { ticket }) => self.step(now, Event::Persisted { ticket }),

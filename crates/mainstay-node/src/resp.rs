@@ -182,6 +182,8 @@ pub enum Reply {
     Bulk(Bytes),
     /// Nothing there.
     Null,
+    /// Nothing where there could have been several.
+    NullArray,
     /// Several.
     Array(Vec<Self>),
     /// Names and values.
@@ -211,6 +213,10 @@ impl Reply {
             }
             Self::Null => out.extend_from_slice(match protocol {
                 Protocol::Two => b"$-1\r\n",
+                Protocol::Three => b"_\r\n",
+            }),
+            Self::NullArray => out.extend_from_slice(match protocol {
+                Protocol::Two => b"*-1\r\n",
                 Protocol::Three => b"_\r\n",
             }),
             Self::Array(items) => {
@@ -297,6 +303,7 @@ mod tests {
             Reply::Integer(-3),
             Reply::text("x"),
             Reply::Null,
+            Reply::NullArray,
             Reply::Map(vec![("proto", Reply::Integer(3))]),
         ]);
         let written = |protocol| {
@@ -304,8 +311,8 @@ mod tests {
             reply.put(protocol, &mut out);
             String::from_utf8(out).expect("it is text")
         };
-        let head = "*6\r\n+OK\r\n-ERR a  b\r\n:-3\r\n$1\r\nx\r\n";
-        assert_eq!(written(Protocol::Two), format!("{head}$-1\r\n*2\r\n$5\r\nproto\r\n:3\r\n"));
-        assert_eq!(written(Protocol::Three), format!("{head}_\r\n%1\r\n$5\r\nproto\r\n:3\r\n"));
+        let head = "*7\r\n+OK\r\n-ERR a  b\r\n:-3\r\n$1\r\nx\r\n";
+        assert_eq!(written(Protocol::Two), format!("{head}$-1\r\n*-1\r\n*2\r\n$5\r\nproto\r\n:3\r\n"));
+        assert_eq!(written(Protocol::Three), format!("{head}_\r\n_\r\n%1\r\n$5\r\nproto\r\n:3\r\n"));
     }
 }

@@ -1,10 +1,12 @@
 //! One connection of a client: its commands are begun as they come, as far as they touch different keys, and answered in their order.
 
-use crate::command::{Identity, WriteReply};
+use crate::command::{Identity, ReadReply, Together, WriteReply};
+use crate::gateway::scan::Scan;
+use crate::gateway::transaction::Transaction;
+use crate::replies::join;
 use crate::resp::{Protocol, Reply};
-use mainstay_region::duplicates::Seen;
-use mainstay_region::message::Found;
-use mainstay_region::operation::{Operation, Outcome};
+use bytes::Bytes;
+use mainstay_region::operation::Operation;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
@@ -13,19 +15,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The thread of operations that a connection numbers itself: neither that of named ones, 0, nor one under which numbers are taken, which is odd.
 const OWN: ThreadId = ThreadId(2);
 
-/// How what was read is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReadReply {
-    Value,
-    IsThere,
-    Length,
-}
-
-/// What is done about one key.
+/// What is done about one key; or about many, and then the part has the connection for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
     Read(ReadReply),
     Write(Operation, WriteReply, Option<Identity>),
+    Scan(Scan),
+}
+
+/// What came on a connection and was not begun yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Came {
+    Command(Vec<Bytes>),
+    /// Bytes that are no command, and why not: the last of the connection.
+    Unreadable(String),
 }
 
 /// A part of a command: one key's.
@@ -42,14 +45,6 @@ pub(crate) struct Part {
     pub(crate) since: Time,
 }
 
-/// What the answers to the parts make together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Together {
-    One,
-    Array,
-    Sum,
-}
-
 #[derive(Debug)]
 enum Slot {
     Ready(Reply),
@@ -63,6 +58,16 @@ pub(crate) struct Session {
     pub(crate) versions: bool,
     pub(crate) identity: Option<Identity>,
     pub(crate) closing: bool,
+    /// What comes behind a command that is done while nothing else of the connection is under way.
+    pub(crate) waiting: VecDeque<Came>,
+    /// What waits is being begun: whoever ends something meanwhile need not.
+    pub(crate) proceeding: bool,
+    /// Such a command is under way.
+    pub(crate) alone: bool,
+    /// Commands behind `MULTI`.
+    pub(crate) transaction: Option<Transaction>,
+    /// Keys, and which version they had when they were watched.
+    pub(crate) watched: Vec<(Vec<u8>, Option<Version>)>,
     /// Commands that are not answered yet, in their order.
     slots: VecDeque<Slot>,
     /// The number of the first of them.
@@ -174,69 +179,4 @@ impl Session {
             self.used = now;
         }
     }
-}
-
-fn join(mut replies: Vec<Reply>, together: Together) -> Reply {
-    if let Some(at) = replies.iter().position(|reply| matches!(reply, Reply::Error(_))) {
-        return replies.swap_remove(at);
-    }
-    match together {
-        Together::One => replies.pop().unwrap_or(Reply::Null),
-        Together::Array => Reply::Array(replies),
-        Together::Sum => Reply::Integer(
-            replies
-                .iter()
-                .map(|reply| match reply {
-                    Reply::Integer(number) => *number,
-                    _ => 0,
-                })
-                .sum(),
-        ),
-    }
-}
-
-/// The reply to a write.
-pub(crate) fn written(seen: Seen, duplicate: bool, as_what: WriteReply, versions: bool) -> Reply {
-    let reply = match (seen.outcome, as_what) {
-        (Outcome::Written, WriteReply::Changed) => Reply::Integer(1),
-        (Outcome::Written, _) => Reply::Status("OK"),
-        (Outcome::Differs, WriteReply::Changed) => Reply::Integer(0),
-        (Outcome::Differs, _) => Reply::Null,
-        (Outcome::Removed { was_there }, _) => Reply::Integer(i64::from(was_there)),
-        (Outcome::Counted(sum), _) => Reply::Integer(sum),
-        (Outcome::NoCounter, _) => Reply::Error("ERR value is not an integer or out of range".to_owned()),
-    };
-    if !versions {
-        return reply;
-    }
-    let mut items = vec![reply];
-    items.extend(version(seen.version));
-    items.push(Reply::Integer(i64::from(duplicate)));
-    Reply::Array(items)
-}
-
-/// The reply to a read.
-pub(crate) fn found(mut found: Found, as_what: ReadReply, versions: bool) -> Reply {
-    let stored = found.entries.pop().map(|(_, stored)| stored);
-    let at = stored.as_ref().map_or(found.at, |stored| stored.version);
-    let reply = match (as_what, stored) {
-        (ReadReply::Value, Some(stored)) => Reply::Bulk(stored.value.into()),
-        (ReadReply::Value, None) => Reply::Null,
-        (ReadReply::IsThere, stored) => Reply::Integer(i64::from(stored.is_some())),
-        (ReadReply::Length, stored) => {
-            let bytes = stored.map_or(0, |stored| stored.value.len());
-            Reply::Integer(i64::try_from(bytes).expect("a value is in memory"))
-        }
-    };
-    if !versions {
-        return reply;
-    }
-    let mut items = vec![reply];
-    items.extend(version(at));
-    Reply::Array(items)
-}
-
-fn version(version: Version) -> [Reply; 2] {
-    let number = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    [number(version.view.0), number(version.counter)]
 }

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use mainstay_node::gateway::{Gateway, GatewayEffect, GatewayTimes, Standing};
 use mainstay_node::resp::{CommandLimits, take_command};
 use mainstay_region::limits::Config as RegionConfig;
+use mainstay_region::operation::shard_of;
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config, Stored};
 use mainstay_replica::definition::{Definition, RegionId};
@@ -14,7 +15,7 @@ use mainstay_types::id::{ClusterId, Incarnation, StoreId};
 use mainstay_types::machine::Machine;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A node of its own group. What it appends and persists is safe at once, unless `stuck`.
@@ -100,6 +101,13 @@ impl Alone {
         self.said.remove(&session).unwrap_or_default()
     }
 
+    /// It is so late by every wall clock.
+    fn tell_time(&mut self, unix_ms: u64) {
+        self.gateway.tell_time(self.now, unix_ms);
+        self.replica.step(self.now, Event::WallClock { unix_ms }, &mut self.effects);
+        self.perform();
+    }
+
     fn pass(&mut self, time: Duration) -> String {
         for _ in 0..10 {
             self.now = self.now.after(time / 10);
@@ -143,7 +151,9 @@ fn a_named_write_is_done_once_at_whatever_connection_and_numbers_are_never_given
     let said = node.ask(3, &again);
     assert!(said.starts_with("+OK\r\n+OK\r\n*4\r\n:1\r\n:1\r\n:"), "first value and view: {said}");
     assert!(said.contains(":1\r\n*3\r\n$1\r\n2\r\n"), "a duplicate, and nothing was added: {said}");
-    assert!(node.ask(3, &format!("MAINSTAY.ID {number} 2; GET n")).contains("names a write of one key"));
+    assert!(
+        node.ask(3, &format!("MAINSTAY.ID {number} 2; GET n")).contains("names a write of one key, or EXEC")
+    );
 }
 
 #[test]
@@ -165,4 +175,115 @@ fn who_does_not_serve_refuses_what_it_held_and_who_gets_no_answer_does_not_know(
     assert!(said.starts_with("-UNKNOWN ") && said.contains("\r\n-TRYAGAIN "), "{said}");
     node.stuck = false;
     assert_eq!(node.ask(1, "GET n"), "$1\r\n1\r\n");
+}
+
+/// A scan from its beginning to its end: how many answers it took, and all keys.
+fn scan(node: &mut Alone, more: &str) -> (usize, Vec<String>) {
+    let (mut cursor, mut answers, mut keys) = ("0".to_owned(), 0, Vec::new());
+    loop {
+        let said = node.ask(1, &format!("SCAN {cursor}{more}"));
+        let mut lines = said.split("\r\n");
+        assert_eq!(lines.next(), Some("*2"), "{said}");
+        cursor = lines.nth(1).expect("a cursor").to_owned();
+        answers += 1;
+        keys.extend(
+            lines.skip(1).filter(|line| !line.is_empty() && !line.starts_with('$')).map(str::to_owned),
+        );
+        if cursor == "0" {
+            return (answers, keys);
+        }
+    }
+}
+
+#[test]
+fn a_scan_gives_every_key_once_over_all_shards() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    let names: BTreeSet<String> = (0..40).map(|number| format!("user:{number}")).collect();
+    let sets: String = names.iter().map(|name| format!("SET {name} v; ")).collect();
+    assert_eq!(node.ask(1, &format!("{sets}SET other v; DBSIZE")), "+OK\r\n".repeat(41) + ":41\r\n");
+    let (answers, keys) = scan(&mut node, " MATCH user:* COUNT 7");
+    assert_eq!((answers, keys.len()), (6, 40), "five of seven keys, and the rest");
+    assert_eq!(keys.into_iter().collect::<BTreeSet<_>>(), names);
+    assert_eq!(scan(&mut node, " MATCH *the? TYPE string COUNT 100"), (1, vec!["other".to_owned()]));
+    assert_eq!(scan(&mut node, "").1.len(), 41);
+    assert_eq!(scan(&mut node, " TYPE list"), (1, Vec::new()));
+    assert_eq!(node.ask(1, "KEYS o*r; TYPE other; TYPE none"), "*1\r\n$5\r\nother\r\n+string\r\n+none\r\n");
+    assert!(node.ask(1, "SCAN 123456789").starts_with("-ERR invalid cursor: it is of another node"));
+}
+
+#[test]
+fn commands_behind_multi_are_done_as_one_or_not_at_all() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    node.gateway.opened(2);
+    let said = node.ask(
+        1,
+        "SET {a}x 4; MULTI; INCR {a}x; GET {a}x; MGET {a}x {a}none; DEL {a}x {a}none; EXEC; EXISTS {a}x",
+    );
+    let queued = "+QUEUED\r\n".repeat(4);
+    let told = "*4\r\n:5\r\n$1\r\n5\r\n*2\r\n$1\r\n5\r\n$-1\r\n:1\r\n:0\r\n";
+    assert_eq!(said, format!("+OK\r\n+OK\r\n{queued}{told}"));
+    // What is wrong with one command is told in its place, and the others are done.
+    let said = node
+        .ask(1, "SET {a}t text; MULTI; INCR {a}t; APPEND {a}t s; MSET {a}p 1 {a}q 2; EXEC; MGET {a}t {a}q");
+    let told =
+        "*3\r\n-ERR value is not an integer or out of range\r\n:5\r\n+OK\r\n*2\r\n$5\r\ntexts\r\n$1\r\n2\r\n";
+    assert!(said.ends_with(told), "{said}");
+    // A transaction that is none does nothing.
+    let said = node.ask(1, "MULTI; SET {a}x 1; LPUSH {a}l 1; EXEC; MULTI; SET {a}x 1; DBSIZE; EXEC; MULTI; SET {a}x 1; DISCARD; EXISTS {a}x; EXEC");
+    assert_eq!(said.matches("-EXECABORT ").count(), 2, "{said}");
+    assert!(said.ends_with("+OK\r\n:0\r\n-ERR EXEC without MULTI\r\n"), "{said}");
+    let shard = |key: &str| shard_of(key.as_bytes(), RegionConfig::default().shards);
+    let other = (0..).map(|number| number.to_string()).find(|key| shard(key) != shard("a"));
+    let other = other.expect("keys are spread");
+    let said =
+        node.ask(1, &format!("MULTI; SET a 1; SET {other} 1; EXEC; MSET a 1 {other} 1; EXISTS a {other}"));
+    assert_eq!(said.matches("-CROSSSLOT the keys belong to several shards; nothing was done").count(), 2);
+    assert!(said.ends_with(":0\r\n"), "{said}");
+}
+
+#[test]
+fn a_watched_key_that_changed_stops_the_transaction_and_a_named_one_is_done_once() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    node.gateway.opened(2);
+    assert_eq!(node.ask(1, "WATCH {a}w {a}v; MULTI; INCR {a}n"), "+OK\r\n+OK\r\n+QUEUED\r\n");
+    assert_eq!(node.ask(2, "SET {a}w 1"), "+OK\r\n");
+    assert_eq!(node.ask(1, "EXEC"), "*-1\r\n");
+    // The next one watches nothing any more.
+    assert_eq!(node.ask(1, "MULTI; INCR {a}n; EXEC"), "+OK\r\n+QUEUED\r\n*1\r\n:1\r\n");
+    assert_eq!(node.ask(1, "WATCH {a}w; MULTI; INCR {a}n; EXEC"), "+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n:2\r\n");
+    let number = node.ask(1, "MAINSTAY.ID NEW");
+    let number = number.trim_start_matches(':').trim_end();
+    let named =
+        |again: &str| format!("MULTI; INCR {{a}}n; GETDEL {{a}}w; MAINSTAY.ID {number} 1{again}; EXEC");
+    let told = "+OK\r\n+QUEUED\r\n+QUEUED\r\n+OK\r\n*2\r\n:3\r\n$1\r\n1\r\n";
+    assert_eq!(node.ask(1, &named("")), told);
+    assert_eq!(node.ask(2, "SET {a}w 2; INCR {a}n"), "+OK\r\n:4\r\n");
+    assert_eq!(node.ask(2, &named(" AGAIN")), told, "the first answers, and nothing is done");
+    assert_eq!(node.ask(2, "MGET {a}n {a}w"), "*2\r\n$1\r\n4\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn values_end_when_their_time_has_come() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    node.tell_time(1_000_000);
+    let said = node.ask(1, "SET k v PX 100; PTTL k; SETEX s 7 v; TTL s; EXPIRETIME s; TTL none; SET p v; TTL p; EXPIRE p 3; PERSIST p; TTL p");
+    assert_eq!(said, "+OK\r\n:100\r\n+OK\r\n:7\r\n:1007\r\n:-2\r\n+OK\r\n:-1\r\n:1\r\n:1\r\n:-1\r\n");
+    node.pass(Duration::from_millis(99));
+    assert_eq!(node.ask(1, "GET k; PTTL k"), "$1\r\nv\r\n:1\r\n");
+    node.pass(Duration::from_millis(1));
+    assert_eq!(node.ask(1, "GET k; DBSIZE; SET k w XX"), "$-1\r\n:2\r\n$-1\r\n");
+    assert_eq!(node.ask(1, "SET s 1 XX KEEPTTL GET; INCR s; PTTL s"), "$1\r\nv\r\n:2\r\n:6900\r\n");
+    assert_eq!(
+        node.ask(1, "EXPIRE s -1; GET s; GETSET s new; GETDEL s; GET s"),
+        ":1\r\n$-1\r\n$-1\r\n$3\r\nnew\r\n$-1\r\n"
+    );
+    assert_eq!(node.ask(1, "SET k v EX 0"), "-ERR invalid expire time in 'set' command\r\n");
 }

@@ -31,7 +31,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(50);
 const REMEMBERED_OPERATIONS: usize = 64;
 
 /// An operation that took effect, and will not be lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Its identity: what [`Client::repeat`] and [`Client::inspect`] name it by.
     pub id: OperationId,
@@ -453,6 +453,7 @@ impl Client {
                 Err(WriteError::Evicted { id })
             }
             Ended::TooLong(too_long) => Err(WriteError::TooLong(too_long)),
+            Ended::OtherShard => Err(WriteError::OtherShard),
         };
         self.used_at = Instant::now();
         if self.under_way.remove(&id) {

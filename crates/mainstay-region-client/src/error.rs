@@ -37,6 +37,11 @@ pub enum WriteError {
     /// It did not and will not take effect.
     #[error("the operation was refused: {0}")]
     TooLong(TooLong),
+    /// Its keys belong to several shards: keys with the same `{tag}` belong together. It did not and will not take effect.
+    #[error(
+        "the keys belong to several shards, and only what is of one is done as one: put the same {{tag}} into them"
+    )]
+    OtherShard,
     /// No answer within the deadline: it may have taken effect, or still do. [`crate::Client::inspect`] asks, [`crate::Client::repeat`] asks
     /// for it again, with no risk of doing it twice.
     #[error(

@@ -29,7 +29,7 @@ pub struct Near {
 }
 
 /// What became of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inspected {
     /// It took effect.
     Done(Written),

@@ -88,11 +88,22 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
         wait_for_members(&folder, node, 3);
     }
     let said = second
-        .redis("SET k hello\nSTRLEN k\nINCR n\nINCRBY n 4\nSETNX k other\nMGET k none\nEXPIRE k 9\nINCR k\n");
+        .redis("SET k hello\nSTRLEN k\nINCR n\nINCRBY n 4\nSETNX k other\nMGET k none\nLPUSH k 9\nINCR k\n");
     assert!(said.starts_with("OK\n5\n1\n5\n0\nhello\n"), "{said}");
-    assert!(said.contains("unsupported command 'EXPIRE'"), "{said}");
+    assert!(said.contains("unsupported command 'LPUSH'"), "{said}");
     assert!(said.contains("not an integer"), "{said}");
     assert_eq!(third.redis("GET k\nGET n\n"), "hello\n5");
+    // As one, at another node than before; and what has an end is gone by it, for every node.
+    let said = third.redis("WATCH {t}a\nMULTI\nSET {t}a 1\nINCR {t}a\nGET {t}b\nEXEC\nSET soon v PX 1\nSET late v EX 900\nTTL late\n");
+    let queued = "QUEUED\n".repeat(3);
+    assert!(said.starts_with(&format!("OK\nOK\n{queued}OK\n2\n\nOK\nOK\n")), "{said}");
+    assert!(said.ends_with("\n900") || said.ends_with("\n899"), "{said}");
+    wait_for("the end of a value", || (first.redis("GET soon\n").is_empty()).then_some(()));
+    assert_eq!(second.redis("MGET soon {t}a\nDBSIZE\n"), "\n2\n4");
+    let said = second.redis("SCAN 0 COUNT 100 MATCH *t*\n");
+    assert_eq!(said.lines().next(), Some("0"), "{said}");
+    assert_eq!(said.lines().skip(1).collect::<std::collections::BTreeSet<_>>(), ["late", "{t}a"].into());
+    assert_eq!(third.redis("DEL late\nGETDEL {t}a\n"), "1\n2");
     // A named operation is done once, wherever it is repeated.
     let number = first.redis("MAINSTAY.ID NEW\n");
     assert_eq!(first.redis(&format!("MAINSTAY.ID {number} 1\nINCR named\n")), "OK\n1");

@@ -1,9 +1,11 @@
 //! What a command of a client is: an answer at once, a question to the node, or parts, one for each key.
 
+use super::scan::Scan;
+use super::transaction::Transaction;
 use super::{Gateway, GatewayEffect, Place, Wanting, number};
-use crate::command::{Command, Identity, WriteReply, parse};
+use crate::command::{Command, Identity, ReadReply, Together, WriteReply, parse};
 use crate::resp::{Protocol, Reply};
-use crate::session::{Part, ReadReply, Session, Task, Together};
+use crate::session::{Came, Part, Session, Task};
 use bytes::Bytes;
 use mainstay_region::operation::Operation;
 use mainstay_types::time::Time;
@@ -17,27 +19,70 @@ impl Gateway {
         commands: impl IntoIterator<Item = Vec<Bytes>>,
         out: &mut Vec<GatewayEffect>,
     ) {
-        for words in commands {
-            let Some(open) = self.sessions.get_mut(&session) else { return };
-            if open.closing {
-                return;
-            }
-            let identity = open.identity.take();
-            match parse(&words) {
-                Ok(command) => self.command(now, session, command, identity, out),
-                Err(error) => self.reply(session, Reply::Error(error.to_string())),
-            }
-        }
-        self.write_answers(session, out);
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        open.waiting.extend(commands.into_iter().map(Came::Command));
+        self.proceed(now, session, out);
     }
 
     /// A command that cannot be read came: the last of its connection.
-    pub fn refuse(&mut self, session: u64, error: String, out: &mut Vec<GatewayEffect>) {
-        self.reply(session, Reply::Error(format!("ERR {error}")));
-        if let Some(open) = self.sessions.get_mut(&session) {
-            open.closing = true;
+    pub fn refuse(&mut self, now: Time, session: u64, error: String, out: &mut Vec<GatewayEffect>) {
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        open.waiting.push_back(Came::Unreadable(error));
+        self.proceed(now, session, out);
+    }
+
+    /// Begins what may begin, and writes the answers that are due. A command of many keys is done while nothing else of its connection is
+    /// under way: it sees what came before it, and is seen by what comes behind.
+    pub(super) fn proceed(&mut self, now: Time, session: u64, out: &mut Vec<GatewayEffect>) {
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        if std::mem::replace(&mut open.proceeding, true) {
+            return;
+        }
+        while let Some(came) = self.next_to_begin(session, out) {
+            self.came(now, session, came, out);
         }
         self.write_answers(session, out);
+        let open = self.sessions.get_mut(&session).expect("nothing that begins closes it");
+        open.proceeding = false;
+    }
+
+    fn next_to_begin(&mut self, session: u64, out: &mut Vec<GatewayEffect>) -> Option<Came> {
+        let open = self.sessions.get_mut(&session).expect("it is open");
+        if open.closing {
+            open.waiting.clear();
+        }
+        let alone = wants_to_be_alone(open.waiting.front()?);
+        if (alone || open.alone) && !self.write_answers(session, out) {
+            return None;
+        }
+        let open = self.sessions.get_mut(&session).expect("it is open");
+        open.alone = alone;
+        open.waiting.pop_front()
+    }
+
+    fn came(&mut self, now: Time, session: u64, came: Came, out: &mut Vec<GatewayEffect>) {
+        let unix_ms = self.unix_ms(now);
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        let words = match came {
+            Came::Command(words) => words,
+            Came::Unreadable(error) => {
+                open.closing = true;
+                return self.reply(session, Reply::Error(format!("ERR {error}")));
+            }
+        };
+        let identity = open.identity.take();
+        match parse(&words, unix_ms) {
+            Ok(command) if open.transaction.is_some() => {
+                self.in_transaction(now, session, command, identity, out);
+            }
+            Ok(command) => self.command(now, session, command, identity, out),
+            Err(error) => {
+                if let Some(transaction) = &mut open.transaction {
+                    transaction.broken = true;
+                }
+                self.reply(session, Reply::Error(error.to_string()));
+            }
+        }
     }
 
     fn reply(&mut self, session: u64, reply: Reply) {
@@ -46,7 +91,7 @@ impl Gateway {
         }
     }
 
-    fn command(
+    pub(super) fn command(
         &mut self,
         now: Time,
         session: u64,
@@ -55,7 +100,7 @@ impl Gateway {
         out: &mut Vec<GatewayEffect>,
     ) {
         if identity.is_some() && !matches!(command, Command::Write(..)) {
-            let error = "ERR MAINSTAY.ID names a write of one key; nothing was done";
+            let error = "ERR MAINSTAY.ID names a write of one key, or EXEC; nothing was done";
             return self.reply(session, Reply::Error(error.to_owned()));
         }
         let open = self.sessions.get_mut(&session).expect("it is open");
@@ -97,32 +142,35 @@ impl Gateway {
                 let place = Place { session, command: open.take(1, Together::One) };
                 return out.push(GatewayEffect::Cut { place, addresses });
             }
-            Command::Get(key) => {
-                return self.parts(
-                    now,
-                    session,
-                    vec![(key.to_vec(), Task::Read(ReadReply::Value))],
-                    Together::One,
-                    out,
-                );
+            Command::Multi => {
+                open.transaction = Some(Transaction::default());
+                Reply::Status("OK")
             }
-            Command::Length(key) => {
-                return self.parts(
-                    now,
-                    session,
-                    vec![(key.to_vec(), Task::Read(ReadReply::Length))],
-                    Together::One,
-                    out,
-                );
+            Command::Exec => Reply::Error("ERR EXEC without MULTI".to_owned()),
+            Command::Discard => Reply::Error("ERR DISCARD without MULTI".to_owned()),
+            Command::Unwatch => {
+                open.watched.clear();
+                Reply::Status("OK")
             }
-            Command::GetMany(keys) => {
-                let parts = keys.iter().map(|key| (key.to_vec(), Task::Read(ReadReply::Value))).collect();
-                return self.parts(now, session, parts, Together::Array, out);
+            Command::Read { keys, reply: ReadReply::Watch, .. } => {
+                return self.watch(now, session, &keys, out);
             }
-            Command::Exists(keys) => {
-                let parts = keys.iter().map(|key| (key.to_vec(), Task::Read(ReadReply::IsThere))).collect();
-                return self.parts(now, session, parts, Together::Sum, out);
+            Command::Read { keys, reply, together } => {
+                let parts = keys.iter().map(|key| (key.to_vec(), Task::Read(reply))).collect();
+                return self.parts(now, session, parts, together, out);
             }
+            // There is nothing but strings.
+            Command::Scan { strings: false, .. } => {
+                Reply::Array(vec![Reply::text("0"), Reply::Array(Vec::new())])
+            }
+            Command::Scan { cursor, pattern, count, .. } => {
+                match self.scan(cursor, pattern.as_ref(), count) {
+                    Ok(scan) => return self.begin_scan(now, session, scan, out),
+                    Err(refusal) => refusal,
+                }
+            }
+            Command::Keys(pattern) => return self.begin_scan(now, session, Scan::keys(&pattern), out),
+            Command::Size => return self.begin_scan(now, session, Scan::size(), out),
             Command::Remove(keys) => {
                 let remove = |key: &Bytes| {
                     let operation = Operation::Remove { key: key.to_vec() };
@@ -138,6 +186,10 @@ impl Gateway {
         self.reply(session, simple);
     }
 
+    fn begin_scan(&mut self, now: Time, session: u64, scan: Scan, out: &mut Vec<GatewayEffect>) {
+        self.parts(now, session, vec![(Vec::new(), Task::Scan(scan))], Together::One, out);
+    }
+
     fn info(&self) -> String {
         let mut text = format!(
             "# Server\r\nmainstay_version:{}\r\nredis_mode:standalone\r\n# Region\r\n",
@@ -150,7 +202,7 @@ impl Gateway {
         text
     }
 
-    fn parts(
+    pub(super) fn parts(
         &mut self,
         now: Time,
         session: u64,
@@ -168,6 +220,13 @@ impl Gateway {
             }
         }
     }
+}
+
+/// Whether it concerns more keys than one at a time, or the order of everything.
+fn wants_to_be_alone(came: &Came) -> bool {
+    let Came::Command(words) = came else { return true };
+    let name = words.first().map_or_else(Vec::new, |name| name.to_ascii_uppercase());
+    matches!(&name[..], b"EXEC" | b"WATCH" | b"SCAN" | b"KEYS" | b"DBSIZE" | b"MSET")
 }
 
 fn hello(open: &mut Session, session: u64, version: Option<&[u8]>) -> Reply {

@@ -1,0 +1,102 @@
+//! Commands whose words say how a value is set, and when it ends.
+
+use super::{Command, CommandError, WriteReply, if_absent, integer, option_of, owned};
+use bytes::Bytes;
+use mainstay_region::operation::{Condition, End, Operation};
+
+/// `SET key value` with options.
+pub(super) fn set(
+    key: &Bytes,
+    value: &Bytes,
+    options: &[Bytes],
+    unix_ms: u64,
+) -> Result<Command, CommandError> {
+    let (mut condition, mut end, mut returns_before) = (None, None, false);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" if condition.is_none() => condition = Some(Condition::Absent),
+            b"XX" if condition.is_none() => condition = Some(Condition::Present),
+            b"GET" if !returns_before => returns_before = true,
+            b"KEEPTTL" if end.is_none() => end = Some(End::Kept),
+            unit @ (b"EX" | b"PX" | b"EXAT" | b"PXAT") if end.is_none() => {
+                let number = options.next().ok_or(CommandError::Syntax)?;
+                end = Some(End::At(lasting("SET", unit, number, unix_ms)?));
+            }
+            b"NX" | b"XX" | b"GET" | b"KEEPTTL" | b"EX" | b"PX" | b"EXAT" | b"PXAT" => {
+                return Err(CommandError::Syntax);
+            }
+            _ => return Err(option_of("SET", option)),
+        }
+    }
+    let key = owned(key)?;
+    let operation = match (condition, end, returns_before) {
+        (None, None, false) => Operation::Put { key, value: value.to_vec() },
+        (Some(Condition::Absent), None, false) => if_absent(key, value),
+        _ => Operation::Set {
+            key,
+            value: value.to_vec(),
+            condition: condition.unwrap_or(Condition::Always),
+            end: end.unwrap_or(End::Never),
+            returns_before,
+        },
+    };
+    Ok(Command::Write(operation, WriteReply::Written))
+}
+
+/// `SETEX key seconds value` and `PSETEX key milliseconds value`.
+pub(super) fn set_for(
+    name: &str,
+    words: [&Bytes; 3],
+    unit: &[u8],
+    unix_ms: u64,
+) -> Result<Command, CommandError> {
+    let [key, number, value] = words;
+    let end = End::At(lasting(name, unit, number, unix_ms)?);
+    let (key, value) = (owned(key)?, value.to_vec());
+    let operation = Operation::Set { key, value, condition: Condition::Always, end, returns_before: false };
+    Ok(Command::Write(operation, WriteReply::Written))
+}
+
+/// `GETSET key value`.
+pub(super) fn get_set(key: &Bytes, value: &Bytes) -> Result<Command, CommandError> {
+    let (key, value) = (owned(key)?, value.to_vec());
+    let (condition, end) = (Condition::Always, End::Never);
+    Ok(Command::Write(
+        Operation::Set { key, value, condition, end, returns_before: true },
+        WriteReply::Written,
+    ))
+}
+
+/// `EXPIRE key seconds` and the like. What is past has ended.
+pub(super) fn expire(
+    key: &Bytes,
+    unit: &[u8],
+    number: &Bytes,
+    unix_ms: u64,
+) -> Result<Command, CommandError> {
+    let ends_at_ms = u64::try_from(instant(unit, integer(number)?, unix_ms)?).unwrap_or(0);
+    let operation = Operation::Expire { key: owned(key)?, ends_at_ms: Some(ends_at_ms) };
+    Ok(Command::Write(operation, WriteReply::Changed))
+}
+
+/// When a value ends that is set now: the number must not be what nobody can mean.
+fn lasting(name: &str, unit: &[u8], number: &Bytes, unix_ms: u64) -> Result<u64, CommandError> {
+    let invalid = || CommandError::EndTime { name: name.to_ascii_lowercase() };
+    let number = integer(number)?;
+    if number <= 0 {
+        return Err(invalid());
+    }
+    let at = instant(unit, number, unix_ms).map_err(|_| invalid())?;
+    u64::try_from(at).map_err(|_| invalid())
+}
+
+/// Milliseconds since 1970.
+fn instant(unit: &[u8], number: i64, unix_ms: u64) -> Result<i64, CommandError> {
+    let milliseconds = match unit {
+        b"EX" | b"EXAT" => number.checked_mul(1000),
+        _ => Some(number),
+    };
+    let from = if unit.ends_with(b"AT") { 0 } else { i64::try_from(unix_ms).unwrap_or(i64::MAX) };
+    milliseconds.and_then(|milliseconds| milliseconds.checked_add(from)).ok_or(CommandError::NoInteger)
+}
