@@ -53,6 +53,9 @@ pub(crate) struct Node {
     /// Connections of clients at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     clients_max: usize,
+    /// Go on with what is left of a region at level process after a power loss: acknowledged writes may be missing. Only where no node has more.
+    #[arg(long)]
+    accept_loss: bool,
     /// Hold back what is said to other nodes and native clients for so long, for measuring.
     #[arg(long, hide = true, value_name = "MICROSECONDS", default_value_t = 0)]
     link_delay_us: u64,
@@ -83,6 +86,7 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         timing: Timing::default(),
         gateway: GatewayTimes::default(),
         clients_max: node.clients_max,
+        accept_loss: node.accept_loss,
         link_delay: Duration::from_micros(node.link_delay_us),
         allow_cuts: node.allow_cuts,
     };

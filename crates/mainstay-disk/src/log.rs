@@ -196,6 +196,23 @@ impl Log {
         }
     }
 
+    /// Like [`Self::append`], for a thread that must not wait for the disk.
+    ///
+    /// # Errors
+    /// As [`Journal::append`]: with [`AppendError::Stalled`] nothing was appended, and no page is free yet.
+    pub fn try_append(
+        &self,
+        kind: Kind,
+        instance: InstanceId,
+        parts: &[&[u8]],
+    ) -> Result<Appended, AppendError> {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let appended = state.journal.append(kind, instance, parts, &mut state.out);
+        self.shared.submit(state);
+        appended
+    }
+
     /// Returns when every record that ends at or below `end` survives what `level` says. For `Memory` and `Process`
     /// that is at once: the append itself did it.
     ///

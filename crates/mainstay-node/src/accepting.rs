@@ -1,7 +1,10 @@
 //! Who connects to a node: other nodes and clients that speak as nodes do, at one port; clients of the Redis protocol, at the other.
 
+use crate::clients::{self, Room};
+use crate::head::LinkRefusal;
+use crate::hearing::{self, CONNECTIONS_MAX, Door, HEAD_MAX};
 use crate::input::Input;
-use crate::{clients, links, native};
+use crate::native;
 use mainstay_region::conversation::{MAGIC, ToClient};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +14,34 @@ use tokio::sync::{Semaphore, mpsc};
 /// Between two attempts to accept, when one has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Nodes, and at most `clients_max` clients: their first word tells them apart.
-pub(crate) async fn nodes(listener: TcpListener, inputs: mpsc::Sender<Input>, clients_max: usize) {
+/// At most [`CONNECTIONS_MAX`] nodes, and who has not said yet what it is, and `clients_max` clients: their first word tells them apart.
+pub(crate) async fn nodes(
+    listener: TcpListener,
+    door: Arc<Door>,
+    inputs: mpsc::Sender<Input>,
+    clients_max: usize,
+) {
+    let of_nodes = Arc::new(Semaphore::new(usize::from(CONNECTIONS_MAX)));
     let room = Arc::new(Semaphore::new(clients_max));
     for number in 1.. {
         let mut stream = accept(&listener).await;
-        let (inputs, room) = (inputs.clone(), Arc::clone(&room));
+        let Ok(place) = Arc::clone(&of_nodes).try_acquire_owned() else {
+            tracing::warn!("as many connections from nodes as there may be: one more is refused");
+            let _ = stream.try_write(&LinkRefusal::full(CONNECTIONS_MAX));
+            continue;
+        };
+        let (door, inputs, room) = (Arc::clone(&door), inputs.clone(), Arc::clone(&room));
         tokio::spawn(async move {
-            match native::first_word(&mut stream).await {
-                Ok(MAGIC) => match room.try_acquire() {
-                    Ok(_place) => native::serve(stream, number, inputs).await,
-                    Err(_) => full(&stream, clients_max),
-                },
-                Ok(word) => links::hear(stream, &word, number, inputs).await,
-                Err(error) => tracing::debug!(%error, "a connection ended before its first word"),
+            match tokio::time::timeout(HEAD_MAX, native::first_word(&mut stream)).await {
+                Ok(Ok(MAGIC)) => {
+                    drop(place);
+                    match room.try_acquire() {
+                        Ok(_place) => native::serve(stream, number, inputs).await,
+                        Err(_) => full(&stream, clients_max),
+                    }
+                }
+                Ok(Ok(word)) => hearing::hear(stream, word, number, &door, inputs).await,
+                Ok(Err(_)) | Err(_) => tracing::debug!("a connection ended before its first word"),
             }
         });
     }
@@ -40,16 +57,17 @@ fn full(stream: &TcpStream, clients_max: usize) {
 
 /// At most `clients_max` clients of the Redis protocol.
 pub(crate) async fn clients(listener: TcpListener, inputs: mpsc::Sender<Input>, clients_max: usize) {
-    let room = Arc::new(Semaphore::new(clients_max));
+    let places = Arc::new(Semaphore::new(clients_max));
+    let room = Arc::new(Room::new());
     for session in 1.. {
         let stream = accept(&listener).await;
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
             continue;
         };
-        let inputs = inputs.clone();
+        let (inputs, room) = (inputs.clone(), Arc::clone(&room));
         tokio::spawn(async move {
-            clients::serve(stream, session, inputs).await;
+            clients::serve(stream, session, inputs, &room).await;
             drop(place);
         });
     }

@@ -8,6 +8,7 @@
 //!
 //! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
 
+use self::numbering::Wanting;
 use self::reads::Read;
 use self::scan::Cursors;
 use crate::numbers::Numbers;
@@ -28,10 +29,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+mod answers;
 mod commands;
+mod numbering;
 mod reads;
 pub(crate) mod scan;
 pub(crate) mod transaction;
+
+pub use self::answers::AnswerLimits;
 
 /// How long things are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,15 +135,6 @@ enum Waiter {
 /// client must not be taken for a connection that was given it.
 const NAMED: ThreadId = ThreadId(0);
 
-/// Who waits for a client number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wanting {
-    Session(u64),
-    /// A connection that does not speak by this gateway.
-    Other(u64),
-    Reply(Place),
-}
-
 /// The gateway of one node to one region.
 #[derive(Debug)]
 pub struct Gateway {
@@ -159,6 +155,11 @@ pub struct Gateway {
     held: VecDeque<Part>,
     numbers: Numbers,
     wanting: VecDeque<Wanting>,
+    /// Named writes of clients whose number may not have been given out: until the count of numbers is read,
+    unproven: Vec<Part>,
+    /// and while it is.
+    proving: Vec<Part>,
+    answers: AnswerLimits,
     client_out: Vec<ClientEffect>,
 }
 
@@ -185,6 +186,9 @@ impl Gateway {
             held: VecDeque::new(),
             numbers: Numbers::new(thread),
             wanting: VecDeque::new(),
+            unproven: Vec::new(),
+            proving: Vec::new(),
+            answers: AnswerLimits::default(),
             client_out: Vec::new(),
         }
     }
@@ -263,7 +267,10 @@ impl Gateway {
                 let refusal = self.refusal("no answer to a read");
                 match read.waiter {
                     Waiter::Part(part) => self.finish(now, part, refusal, out),
-                    Waiter::Numbers => self.numbers.failed(),
+                    Waiter::Numbers => {
+                        self.numbers.failed();
+                        self.unproven.append(&mut self.proving);
+                    }
                 }
             } else if now.since(read.tried) >= self.times.retry_after {
                 self.send_read(now, request, out);
@@ -286,31 +293,9 @@ impl Gateway {
         }
     }
 
-    /// What waits for a client number and does not get one.
-    fn refuse_parked(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
-        let late = |part: &Part| now.since(part.since) >= self.times.deadline;
-        let overdue: Vec<Part> = self
-            .sessions
-            .values_mut()
-            .filter_map(|session| session.parked.pop_front_if(|part| late(part)))
-            .collect();
-        for part in overdue {
-            let refusal = self.refusal("nothing was sent");
-            self.finish(now, part, refusal, out);
-        }
-    }
-
     fn refusal(&self, what: &str) -> Reply {
         let word = if self.standing.serves { "TRYAGAIN" } else { "CLUSTERDOWN" };
         Reply::Error(format!("{word} {}; {what}", self.standing.explanation))
-    }
-
-    /// Answers a command that the node was asked about.
-    pub fn answer(&mut self, place: Place, reply: Reply, out: &mut Vec<GatewayEffect>) {
-        if let Some(open) = self.sessions.get_mut(&place.session) {
-            open.answer(place.command, 0, reply);
-        }
-        self.write_answers(place.session, out);
     }
 
     fn begin(&mut self, now: Time, part: Part, out: &mut Vec<GatewayEffect>) {
@@ -330,6 +315,14 @@ impl Gateway {
             }
             Task::Write(operation, _, Some(identity)) => {
                 let (client, sequence, again) = (identity.client, identity.sequence, identity.again);
+                match self.numbers.given(client) {
+                    Some(true) => {}
+                    Some(false) => return self.refuse_number(now, client, part, out),
+                    None => {
+                        self.unproven.push(part);
+                        return self.want_numbers(now, out);
+                    }
+                }
                 let id = OperationId { client, thread: NAMED, sequence };
                 let operation = operation.clone();
                 self.write(now, id, operation, again, Waiter::Part(part), out);
@@ -481,71 +474,6 @@ impl Gateway {
         }
         self.finish(now, part, reply, out);
     }
-
-    /// A part has its answer: the next one of the same key begins, and the next that waited for room.
-    fn finish(&mut self, now: Time, part: Part, reply: Reply, out: &mut Vec<GatewayEffect>) {
-        let Some(open) = self.sessions.get_mut(&part.session) else { return };
-        open.answer(part.command, part.place, reply);
-        let next = open.unqueue(&part.key);
-        let parked = open.parked.pop_front();
-        for part in next.into_iter().chain(parked) {
-            self.begin(now, part, out);
-        }
-        self.proceed(now, part.session, out);
-    }
-
-    /// Writes the answers that are due; returns whether nothing of the connection is under way any more.
-    fn write_answers(&mut self, session: u64, out: &mut Vec<GatewayEffect>) -> bool {
-        let Some(open) = self.sessions.get_mut(&session) else { return false };
-        let mut bytes = Vec::new();
-        let answered = open.put_answers(&mut bytes);
-        let close = open.closing && open.is_idle();
-        if answered > 0 || close {
-            out.push(GatewayEffect::Write { session, bytes, answered, close });
-        }
-        open.is_idle()
-    }
-
-    /// A connection that does not speak by this gateway wants a number: [`GatewayEffect::Number`], as soon as there is one.
-    pub fn number_for(&mut self, now: Time, connection: u64, out: &mut Vec<GatewayEffect>) {
-        let wanting = Wanting::Other(connection);
-        if !self.wanting.contains(&wanting) {
-            self.wanting.push_back(wanting);
-            self.want_numbers(now, out);
-        }
-    }
-
-    /// Gives numbers to those who wait for them, and takes more if there are none.
-    fn want_numbers(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
-        while let Some(&wanting) = self.wanting.front() {
-            let open = match wanting {
-                Wanting::Session(session) | Wanting::Reply(Place { session, .. }) => {
-                    self.sessions.contains_key(&session)
-                }
-                Wanting::Other(_) => true,
-            };
-            if !open {
-                self.wanting.pop_front();
-                continue;
-            }
-            let Some(given) = self.numbers.next() else { break };
-            self.wanting.pop_front();
-            match wanting {
-                Wanting::Reply(place) => self.answer(place, number(given.0), out),
-                Wanting::Other(connection) => out.push(GatewayEffect::Number { connection, number: given }),
-                Wanting::Session(session) => {
-                    let open = self.sessions.get_mut(&session).expect("it is open");
-                    open.number(now, given);
-                    for part in std::mem::take(&mut open.parked) {
-                        self.begin(now, part, out);
-                    }
-                }
-            }
-        }
-        if !self.wanting.is_empty() && self.standing.serves && self.numbers.begin() {
-            self.read_key(now, Waiter::Numbers, Numbers::key(), out);
-        }
-    }
 }
 
 fn client_config(config: &Config, pattern: Pattern, times: &GatewayTimes) -> ClientConfig {
@@ -559,10 +487,6 @@ fn client_config(config: &Config, pattern: Pattern, times: &GatewayTimes) -> Cli
         deadline: times.deadline,
         window_operations_max: config.limits.duplicate_results_max,
     }
-}
-
-fn number(number: u64) -> Reply {
-    Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// The client in whose name a message goes.

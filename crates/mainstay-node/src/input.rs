@@ -1,12 +1,14 @@
 //! What comes to a node from its sockets, its disk and its owner.
 
+use crate::budget::Held;
+use crate::clients::ToSession;
+use crate::head::{Head, LinkRefusal};
 use crate::native::Outgoing;
 use bytes::Bytes;
 use mainstay_region::conversation::Hello;
 use mainstay_region::effect::RecordNumber;
 use mainstay_replica::definition::RegionId;
-use mainstay_types::view::Address;
-use tokio::sync::mpsc;
+use std::net::SocketAddr;
 
 /// The disk has done something.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,21 +21,17 @@ pub(crate) enum DiskDone {
     Failed { what: String },
 }
 
-/// Bytes for a client, the commands that they answer, and whether they are the last.
-pub(crate) type Written = (Bytes, usize, bool);
-
-/// The way to a client's connection. What waits in it is bounded by the commands that a connection may have under way.
-pub(crate) type ToSession = mpsc::UnboundedSender<Written>;
-
 /// What comes.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Another node has connected: what it says by an earlier connection is not heard any more.
-    LinkOpened { link: u64, from: Address, life: u64, number: u64 },
-    /// Messages from it.
-    Frames { link: u64, frames: Vec<Bytes> },
+    LinkOpened { link: u64, head: Head },
+    /// Messages from it, and the room that is held for them.
+    Frames { link: u64, frames: Vec<Bytes>, held: Option<Held> },
     /// The connection is gone.
     LinkClosed { link: u64 },
+    /// Another node does not hear this one.
+    LinkRefused { by: SocketAddr, refusal: LinkRefusal },
     /// A client that speaks the region's own messages has connected.
     NativeOpened { connection: u64, hello: Hello, outgoing: Outgoing },
     /// It says this.

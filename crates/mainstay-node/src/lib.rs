@@ -1,7 +1,7 @@
 //! A node of a replicated region: sockets, disk and clock around the composer of `mainstay-replica`, and the Redis protocol for its clients.
 //!
 //! ```text
-//!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ links.rs ── other nodes
+//!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ peers.rs ── links.rs, hearing.rs ── other nodes
 //!                      resp.rs        session.rs │   node.rs (the loop) │
 //!                      command/       numbers.rs ├─> replica ───────────┴─ store.rs ── directory
 //!   clients ── their own messages ─── native.rs ─┘
@@ -20,13 +20,17 @@ pub mod settings;
 pub mod status;
 
 mod accepting;
+mod budget;
 mod clients;
 mod delay;
 mod glob;
+mod head;
+mod hearing;
 mod input;
 mod links;
 mod native;
 mod numbers;
+mod peers;
 mod replies;
 mod session;
 mod store;

@@ -152,8 +152,11 @@ impl Natives {
     }
 }
 
+/// What a connection begins with.
+pub(crate) type Word = [u8; MAGIC.len()];
+
 /// The first word of a connection: [`MAGIC`] of a client, or a node's.
-pub(crate) async fn first_word(stream: &mut TcpStream) -> io::Result<[u8; MAGIC.len()]> {
+pub(crate) async fn first_word(stream: &mut TcpStream) -> io::Result<Word> {
     let mut word = [0; MAGIC.len()];
     stream.read_exact(&mut word).await?;
     Ok(word)

@@ -5,12 +5,16 @@
 
 use crate::accepting;
 use crate::address::{of_group, of_socket};
+use crate::clients::Clients;
 use crate::clock;
 use crate::delay::Way;
 use crate::gateway::{Gateway, GatewayEffect, Standing};
-use crate::input::{DiskDone, Input, ToSession};
+use crate::head::Head;
+use crate::hearing::Door;
+use crate::input::{DiskDone, Input};
 use crate::links::Links;
 use crate::native::Natives;
+use crate::peers::Peers;
 use crate::resp::Reply;
 use crate::settings::{Entry, Settings};
 use crate::status::{self, Status};
@@ -33,9 +37,11 @@ use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, MemberId};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -87,6 +93,17 @@ pub enum NodeError {
     /// What the directory holds, or was asked to begin.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The machine was restarted, and what was safe at level process may not have been on the disk. Nothing was changed.
+    #[error(
+        "the machine was restarted since a node ran in {directory} and did not end cleanly, and region `{region}` is kept at level process: what it          acknowledged last may be lost. Move the directory away and start the node with --join, and it joins as new; or, if no node of the group          has more, go on with what is left by --accept-loss: acknowledged writes may then be missing, and repeated ones take effect twice",
+        directory = directory.display()
+    )]
+    PowerLost {
+        /// The directory.
+        directory: PathBuf,
+        /// One of its regions.
+        region: String,
+    },
     /// No group, and none to ask.
     #[error("this directory belongs to no group: begin one with --init, or name nodes of one with --join")]
     NoGroup,
@@ -139,7 +156,7 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
     let at = Listening { nodes: nodes.local_addr()?, clients: clients.local_addr()? };
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (disk_done, disk_queue) = mpsc::unbounded_channel();
-    let mut node = Node::start(settings, at, disk_done)?;
+    let mut node = Node::start(settings, at, disk_done, inputs.clone())?;
     listening(at);
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, inputs) = (signal(kind)?, inputs.clone());
@@ -148,7 +165,7 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
             let _ = inputs.send(Input::Stop).await;
         });
     }
-    tokio::spawn(accepting::nodes(nodes, inputs.clone(), settings.clients_max));
+    tokio::spawn(accepting::nodes(nodes, Arc::clone(&node.door), inputs.clone(), settings.clients_max));
     tokio::spawn(accepting::clients(clients, inputs, settings.clients_max));
     let ended = node.run(queue, disk_queue).await?;
     // What was said last is on its way still.
@@ -171,30 +188,22 @@ enum Route {
     Through(Address),
 }
 
-/// A connection from another node.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    from: Address,
-    /// Life and number of the connection: only the highest of an address is heard.
-    at: (u64, u64),
-}
-
 struct Node {
     me: JoinerId,
     clients_at: SocketAddr,
     allow_cuts: bool,
     replica: Replica,
     gateway: Gateway,
-    links: Links,
+    door: Arc<Door>,
+    peers: Peers,
     store: Store,
     /// The region that clients of the Redis protocol use: the first.
     region: Option<RegionId>,
-    heard: HashMap<u64, Heard>,
-    newest: HashMap<Address, (u64, u64)>,
-    sessions: HashMap<u64, ToSession>,
+    clients: Clients,
     natives: Natives,
     routes: HashMap<ClientId, Route>,
-    cut: BTreeSet<Address>,
+    /// Why another node did not hear or let in this one, since it served last.
+    refused: Option<String>,
     wake: Time,
     gateway_tick: Time,
     idle_look: Time,
@@ -208,6 +217,7 @@ impl Node {
         settings: &Settings,
         at: Listening,
         disk_done: mpsc::UnboundedSender<Input>,
+        inputs: mpsc::Sender<Input>,
     ) -> Result<Self, NodeError> {
         let hint = format!("a node at {}, clients at {}", at.nodes, at.clients);
         let (store, stored) = Store::open(&settings.directory, &hint, disk_done)?;
@@ -227,24 +237,31 @@ impl Node {
         let mut effects = Vec::new();
         let now = clock::now();
         let replica = Replica::start(config, stored, now, &mut effects)?;
+        let at_risk = replica.regions().find(|(_, region, _)| region.level == Level::Process);
+        let at_risk = at_risk.map(|(_, region, _)| region.name.clone());
+        if let Some(region) = at_risk.filter(|_| store.power_lost && !settings.accept_loss) {
+            return Err(NodeError::PowerLost { directory: settings.directory.clone(), region });
+        }
+        store.begin()?;
         let gateway =
             Gateway::new(RegionConfig::default(), Pattern::OneHop, settings.gateway, fastrand::u64(..));
         let way = Way::of(settings.link_delay);
+        let head =
+            Head { cluster: None, store: me.store, address: me.address, life: me.life.0, connection: 0 };
         let mut node = Self {
             me,
             clients_at: at.clients,
             allow_cuts: settings.allow_cuts,
             replica,
             gateway,
-            links: Links::new(me.address, me.life.0, way.clone()),
+            door: Arc::new(Door::new()),
+            peers: Peers::new(Links::new(head, inputs, way.clone())),
             store,
             region: None,
-            heard: HashMap::new(),
-            newest: HashMap::new(),
-            sessions: HashMap::new(),
+            clients: Clients::default(),
             natives: Natives::new(way),
             routes: HashMap::new(),
-            cut: BTreeSet::new(),
+            refused: None,
             wake: now,
             gateway_tick: now,
             idle_look: now,
@@ -252,6 +269,7 @@ impl Node {
             effects,
             asked: Vec::new(),
         };
+        node.know_cluster();
         node.perform(now);
         node.stand(now);
         Ok(node)
@@ -264,7 +282,7 @@ impl Node {
         mut disk_queue: mpsc::UnboundedReceiver<Input>,
     ) -> Result<Ended, NodeError> {
         loop {
-            self.links.flush();
+            self.peers.links.flush();
             self.natives.flush();
             if let Some(ended) = self.ended.take() {
                 return ended;
@@ -289,6 +307,8 @@ impl Node {
     }
 
     fn pass_time(&mut self, now: Time) {
+        // A lease must not be kept by who can do nothing with it.
+        self.peers.keep_apart(self.store.is_stuck(now));
         if now >= self.wake {
             self.step(now, Event::Tick);
         }
@@ -302,22 +322,21 @@ impl Node {
         if now >= self.idle_look {
             self.idle_look = now.after(IDLE_LOOK);
             self.step(now, Event::WallClock { unix_ms: clock::unix_ms() });
-            self.links.forget_idle();
+            self.peers.links.forget_idle();
         }
     }
 
     fn take(&mut self, now: Time, input: Input) {
         match input {
-            Input::LinkOpened { link, from, life, number } => {
-                let at = (life, number);
-                let newest = self.newest.entry(from).or_default();
-                *newest = at.max(*newest);
-                self.heard.insert(link, Heard { from, at });
+            Input::LinkOpened { link, head } => self.peers.opened(link, &head),
+            Input::LinkClosed { link } => self.peers.closed(link),
+            Input::LinkRefused { by, refusal } => {
+                self.refused_by(&format!("{by} does not hear this node: {refusal}"));
             }
-            Input::LinkClosed { link } => {
-                self.heard.remove(&link);
+            Input::Frames { link, frames, held } => {
+                self.frames(now, link, frames);
+                drop(held);
             }
-            Input::Frames { link, frames } => self.frames(now, link, frames),
             Input::NativeOpened { connection, hello, outgoing } => {
                 self.natives.opened(connection, hello, outgoing);
                 self.native_opened(now, connection);
@@ -325,11 +344,11 @@ impl Node {
             Input::NativeFrames { connection, frames } => self.native_frames(now, connection, frames),
             Input::NativeClosed { connection } => self.native_closed(now, connection),
             Input::Opened { session, to } => {
-                self.sessions.insert(session, to);
+                self.clients.opened(session, to);
                 self.gateway.opened(session);
             }
             Input::Closed { session } => {
-                self.sessions.remove(&session);
+                self.clients.closed(session);
                 self.gateway.closed(session);
             }
             Input::Commands { session, commands } => {
@@ -355,10 +374,7 @@ impl Node {
     }
 
     fn frames(&mut self, now: Time, link: u64, frames: Vec<Bytes>) {
-        let Some(&Heard { from, at }) = self.heard.get(&link) else { return };
-        if self.newest.get(&from).is_some_and(|&newest| at < newest) || self.cut.contains(&from) {
-            return;
-        }
+        let Some(from) = self.peers.hears(link) else { return };
         let limits = Limits::default();
         for frame in frames {
             match Message::parse(&frame, &limits) {
@@ -366,6 +382,8 @@ impl Node {
                     self.gateway.received(now, from, client, message, &mut self.asked);
                     self.perform(now);
                 }
+                // As if it was lost on the way: it is sent again.
+                Ok(Message::Region { .. } | Message::Request { .. }) if self.store.is_behind() => {}
                 Ok(message) => {
                     if let Message::Request { client, .. } = &message {
                         self.remember(*client, Route::Through(from));
@@ -404,14 +422,17 @@ impl Node {
 
     fn perform_of_replica(&mut self, now: Time, effect: Effect) {
         match effect {
-            Effect::Send { to, message } => self.send(to, &message),
+            Effect::Send { to, message } => self.peers.send(to, &message),
             Effect::Answer { client, region, message } => self.answer(now, client, region, message),
             // The gateway names the region that there is.
             Effect::NoRegion { .. } => {}
-            Effect::PersistRecord { ticket, bytes } => self.store.persist(ticket, bytes),
+            Effect::PersistRecord { ticket, bytes } => {
+                self.know_cluster();
+                self.store.persist(ticket, bytes);
+            }
             Effect::Append { region, record, bytes } => {
                 let level = self.level(region);
-                match self.store.append(level, region, record, &bytes) {
+                match self.store.append(level, region, record, bytes) {
                     Ok(true) => {
                         self.replica.step(now, Event::Appended { region, record }, &mut self.effects);
                     }
@@ -425,6 +446,7 @@ impl Node {
             }
             Effect::Serving { view } => {
                 tracing::info!(view = view.id.0, members = view.members.len(), "serving");
+                self.refused = None;
                 self.know_region();
                 self.stand(now);
                 self.gateway.view(now, &view, &mut self.asked);
@@ -434,7 +456,7 @@ impl Node {
                 tracing::info!(%explanation, "not serving");
                 self.stand(now);
             }
-            Effect::Refused { refusal } => tracing::warn!(%refusal, "not let in"),
+            Effect::Refused { refusal } => self.refused_by(&format!("not let in: {refusal}")),
             Effect::Unreadable { from } => {
                 tracing::error!(?from, "the nodes run versions that do not understand each other");
             }
@@ -450,9 +472,7 @@ impl Node {
         match effect {
             GatewayEffect::Send { to, client, message } => self.ask(now, to, client, message),
             GatewayEffect::Write { session, bytes, answered, close } => {
-                if let Some(to) = self.sessions.get(&session) {
-                    let _ = to.send((Bytes::from(bytes), answered, close));
-                }
+                self.clients.write(session, bytes, answered, close);
             }
             GatewayEffect::Status { place } => {
                 let json = serde_json::to_string(&self.status(now)).expect("it is plain data");
@@ -464,7 +484,7 @@ impl Node {
             GatewayEffect::Leave => self.replica.step(now, Event::Leave, &mut self.effects),
             GatewayEffect::Cut { place, addresses } => {
                 let reply = if self.allow_cuts {
-                    self.cut = addresses.into_iter().map(of_group).collect();
+                    self.peers.cut(addresses.into_iter().map(of_group).collect());
                     Reply::Status("OK")
                 } else {
                     Reply::Error("ERR this node was not started for demonstrations of cuts".to_owned())
@@ -474,20 +494,29 @@ impl Node {
         }
     }
 
-    fn send(&mut self, to: Address, message: &Message) {
-        if !self.cut.contains(&to) {
-            self.links.send(to, |out| message.put(out));
+    /// Links say which group they are of, once it is known.
+    fn know_cluster(&mut self) {
+        if let Some(cluster) = self.replica.cluster() {
+            self.door.know(cluster);
+            self.peers.links.know(cluster);
+        }
+    }
+
+    fn refused_by(&mut self, why: &str) {
+        if self.refused.as_deref() != Some(why) {
+            tracing::warn!("{why}");
+            self.refused = Some(why.to_owned());
         }
     }
 
     /// The gateway says something to a member, which may be this node.
     fn ask(&mut self, now: Time, to: MemberId, client: ClientId, message: mainstay_region::message::Message) {
         let (Some(region), Some(cluster)) = (self.region, self.replica.cluster()) else { return };
-        if to.address == self.me.address {
+        if to.address != self.me.address {
+            self.peers.send(to.address, &Message::Request { cluster, region, client, message });
+        } else if !self.store.is_behind() {
             self.remember(client, Route::Here);
             self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
-        } else {
-            self.send(to.address, &Message::Request { cluster, region, client, message });
         }
     }
 
@@ -502,7 +531,9 @@ impl Node {
         self.natives.tell(client, from, &message);
         match self.routes.get(&client) {
             Some(Route::Here) => self.gateway.received(now, from, client, message, &mut self.asked),
-            Some(&Route::Through(to)) => self.send(to, &Message::Answer { region, from, client, message }),
+            Some(&Route::Through(to)) => {
+                self.peers.send(to, &Message::Answer { region, from, client, message });
+            }
             None => {}
         }
     }
@@ -527,20 +558,26 @@ impl Node {
 
     /// Tells the gateway whether this node serves, and why not.
     fn stand(&mut self, now: Time) {
-        let explanation = status::explain(&self.replica, now);
+        let explanation = self.explain(now);
         let standing = Standing { serves: self.replica.serves(now) && self.region.is_some(), explanation };
         self.gateway.stand(now, standing, &mut self.asked);
     }
 
+    fn explain(&self, now: Time) -> String {
+        let explanation = status::explain(&self.replica, now);
+        match &self.refused {
+            Some(refused) if !self.replica.serves(now) => format!("{explanation}; {refused}"),
+            _ => explanation,
+        }
+    }
+
     fn status(&self, now: Time) -> Status {
-        Status::of(
-            &self.replica,
-            now,
-            self.me,
-            self.clients_at,
-            &self.gateway,
-            &self.store,
-            (self.links.sent + self.natives.said, self.links.dropped),
-        )
+        let links = &self.peers.links;
+        let messages = (links.sent + self.natives.said, links.dropped);
+        let mut status =
+            Status::of(&self.replica, now, self.me, self.clients_at, &self.gateway, &self.store, messages);
+        status.explanation = self.explain(now);
+        status.refused.clone_from(&self.refused);
+        status
     }
 }

@@ -25,6 +25,8 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Numbers {
     free: Range<u64>,
+    /// Numbers above it were not given out when the count was last read.
+    counted: u64,
     state: State,
     /// Tells this life of the node from others.
     thread: ThreadId,
@@ -32,7 +34,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     pub(crate) fn new(thread: ThreadId) -> Self {
-        Self { free: 0..0, state: State::Idle, thread }
+        Self { free: 0..0, counted: 0, state: State::Idle, thread }
     }
 
     /// The key of the count.
@@ -43,6 +45,15 @@ impl Numbers {
     /// The next number, if there is one here.
     pub(crate) fn next(&mut self) -> Option<ClientId> {
         self.free.next().map(ClientId)
+    }
+
+    /// Whether a number was given out by some node; `None` if that cannot be said before the count is read again.
+    pub(crate) fn given(&self, client: ClientId) -> Option<bool> {
+        // The last number of a block is the identity of what took it.
+        if client.0.is_multiple_of(BLOCK) || self.free.contains(&client.0) {
+            return Some(false);
+        }
+        (client.0 <= self.counted).then_some(true)
     }
 
     /// Gives up what is left of the block: the region has forgotten clients with higher numbers.
@@ -64,13 +75,15 @@ impl Numbers {
         self.state = State::Idle;
     }
 
-    /// The count was read: the operation that takes the next block.
-    pub(crate) fn read(&mut self, value: Option<Vec<u8>>) -> Option<(OperationId, Operation)> {
-        let text = value.as_deref().map(|value| str::from_utf8(value).ok());
-        let count: u64 = match text {
-            None => 0,
-            Some(text) => text.and_then(|text| text.parse().ok())?,
-        };
+    /// The count was read.
+    pub(crate) fn read(&mut self, value: Option<&[u8]>) {
+        self.state = State::Idle;
+        self.counted = self.counted.max(count(value).unwrap_or(0));
+    }
+
+    /// The operation that takes the next block, after what was read.
+    pub(crate) fn take(&mut self, value: Option<Vec<u8>>) -> Option<(OperationId, Operation)> {
+        let count = count(value.as_deref())?;
         let last = count.checked_add(BLOCK)?;
         let id = OperationId { client: ClientId(last), thread: self.thread, sequence: Sequence(1) };
         self.state = State::Taking(id, count + 1..last);
@@ -88,9 +101,14 @@ impl Numbers {
         if let State::Taking(_, block) = std::mem::replace(&mut self.state, State::Idle)
             && outcome == Some(Outcome::Written)
         {
+            self.counted = self.counted.max(block.end);
             self.free = block;
         }
     }
+}
+
+fn count(value: Option<&[u8]>) -> Option<u64> {
+    value.map_or(Some(0), |value| str::from_utf8(value).ok()?.parse().ok())
 }
 
 #[cfg(test)]
@@ -101,17 +119,33 @@ mod tests {
     fn a_block_is_given_out_only_if_it_was_won() {
         let mut numbers = Numbers::new(ThreadId(9));
         assert!(numbers.begin() && !numbers.begin());
-        let (id, operation) = numbers.read(None).expect("a missing count is 0");
+        let (id, operation) = numbers.take(None).expect("a missing count is 0");
         let won =
             Operation::CompareAndSet { key: Numbers::key(), expected: None, value: Some(b"1024".to_vec()) };
         assert_eq!((id.client, operation), (ClientId(1024), won));
         numbers.taken(Some(Outcome::Differs));
         assert_eq!(numbers.next(), None);
         assert!(numbers.begin());
-        let (id, _) = numbers.read(Some(b"1024".to_vec())).expect("it is a count");
+        let (id, _) = numbers.take(Some(b"1024".to_vec())).expect("it is a count");
         assert!(numbers.takes(id));
         numbers.taken(Some(Outcome::Written));
         assert_eq!(numbers.next(), Some(ClientId(1025)));
         assert_eq!(numbers.free.end, 2048, "the last number is the identity of what took the block");
+    }
+
+    #[test]
+    fn what_nobody_was_given_is_told_from_what_another_node_may_have_given() {
+        let mut numbers = Numbers::new(ThreadId(9));
+        assert_eq!(numbers.given(ClientId(5)), None, "the count was never read");
+        assert!(numbers.begin());
+        numbers.read(Some(b"2048"));
+        let given = |numbers: &Numbers, number| numbers.given(ClientId(number));
+        assert_eq!([5, 2047, 2049].map(|number| given(&numbers, number)), [Some(true), Some(true), None]);
+        assert_eq!([0, 1024, 2048].map(|number| given(&numbers, number)), [Some(false); 3]);
+        assert!(numbers.begin());
+        numbers.take(Some(b"2048".to_vec())).expect("it is a count");
+        numbers.taken(Some(Outcome::Written));
+        let first = numbers.next().expect("a block was won").0;
+        assert_eq!([first, first + 1].map(|number| given(&numbers, number)), [Some(true), Some(false)]);
     }
 }

@@ -197,6 +197,18 @@ impl Reply {
         Self::Bulk(Bytes::from(text.into()))
     }
 
+    /// What it holds in memory, in bytes, beside what every reply takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Status(_) | Self::Integer(_) | Self::Null | Self::NullArray => 0,
+            Self::Error(text) => text.len(),
+            Self::Bulk(bytes) => bytes.len(),
+            Self::Array(items) => items.iter().map(Self::bytes).sum(),
+            Self::Map(entries) => entries.iter().map(|(_, value)| value.bytes()).sum(),
+        }
+    }
+
     /// Appends it as bytes.
     pub fn put(&self, protocol: Protocol, out: &mut Vec<u8>) {
         match self {

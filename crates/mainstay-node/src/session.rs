@@ -72,6 +72,8 @@ pub(crate) struct Session {
     slots: VecDeque<Slot>,
     /// The number of the first of them.
     first: u64,
+    /// What their answers hold, as far as they are there.
+    answer_bytes: usize,
     /// Parts by key; the first of each is under way.
     keys: BTreeMap<Vec<u8>, VecDeque<Part>>,
     /// Parts that wait for a client number, or for room in the window.
@@ -95,7 +97,13 @@ impl Session {
 
     /// Takes a command that is answered already.
     pub(crate) fn take_answered(&mut self, reply: Reply) {
+        self.answer_bytes += reply.bytes();
         self.slots.push_back(Slot::Ready(reply));
+    }
+
+    /// What the answers that are not written yet hold, in bytes.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.answer_bytes
     }
 
     /// Queues a part behind those of the same key; `true` if it may begin.
@@ -122,10 +130,14 @@ impl Session {
             command.checked_sub(self.first).and_then(|at| self.slots.get_mut(usize::try_from(at).ok()?));
         let Some(slot) = slot else { return };
         let Slot::Waits(replies, together) = slot else { return };
+        self.answer_bytes += reply.bytes();
         replies[place] = Some(reply);
         if replies.iter().all(Option::is_some) {
-            let replies = std::mem::take(replies).into_iter().flatten().collect();
-            *slot = Slot::Ready(join(replies, *together));
+            let replies: Vec<Reply> = std::mem::take(replies).into_iter().flatten().collect();
+            let parts_bytes: usize = replies.iter().map(Reply::bytes).sum();
+            let joined = join(replies, *together);
+            self.answer_bytes = self.answer_bytes + joined.bytes() - parts_bytes;
+            *slot = Slot::Ready(joined);
         }
     }
 
@@ -134,6 +146,7 @@ impl Session {
         let mut answered = 0;
         while let Some(Slot::Ready(reply)) = self.slots.front() {
             reply.put(self.protocol, out);
+            self.answer_bytes -= reply.bytes();
             self.slots.pop_front();
             self.first += 1;
             answered += 1;

@@ -38,6 +38,8 @@ pub struct Settings {
     pub clients_max: usize,
     /// Holds back everything that is said to other nodes and to native clients for so long, as a longer way would: for measuring.
     pub link_delay: Duration,
+    /// Go on with what is left of regions at level process after the machine lost its power: what was acknowledged may be lost.
+    pub accept_loss: bool,
     /// Whether a client may cut this node off from others, for demonstrations of what happens then.
     pub allow_cuts: bool,
 }

@@ -30,6 +30,8 @@ pub struct Status {
     pub serves: bool,
     /// Why, or why not.
     pub explanation: String,
+    /// Why another node did not hear it or let it in, since it served last.
+    pub refused: Option<String>,
     /// The number of the view that it is in; 0 outside.
     pub view: u64,
     /// The members of that view, the oldest first.
@@ -120,6 +122,7 @@ impl Status {
             cluster: replica.cluster().map(|cluster| cluster.to_string()),
             serves: replica.serves(now),
             explanation: explain(replica, now),
+            refused: None,
             view: view.map_or(0, |view| view.id.0),
             members: members.collect(),
             regions: regions.collect(),

@@ -3,14 +3,16 @@
 //! ```text
 //!   DIRECTORY/journal/   the journal, its lock, its ring        one instance for each region
 //!   DIRECTORY/group      the last record of the group
+//!   DIRECTORY/boot       in which run of the machine it was used last
 //! ```
 //!
-//! A thread waits for the disk: the node itself never does. At level process a region's record is safe as soon as it is in the ring.
+//! A thread waits for the disk: the node itself never does. At level process a region's record is safe as soon as it is in the ring. While no page
+//! of the ring is free, records go to that thread, which waits in the node's stead. A record that is longer than a page is kept in parts.
 
 use crate::input::{DiskDone, Input};
 use mainstay_disk::log::{Log, SealError};
 use mainstay_disk::open::{OpenDisk, OpenDiskError, Options};
-use mainstay_journal::journal::AppendError;
+use mainstay_journal::journal::{AppendError, Appended};
 use mainstay_journal::reader::{ReadError, Reader};
 use mainstay_journal::record::Kind;
 use mainstay_region::effect::RecordNumber;
@@ -18,11 +20,15 @@ use mainstay_replica::config::Stored;
 use mainstay_replica::definition::RegionId;
 use mainstay_types::id::{Incarnation, InstanceId, Lsn, StoreId};
 use mainstay_types::level::Level;
+use mainstay_types::time::Time;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The journal's folder in a node's directory.
 const JOURNAL: &str = "journal";
@@ -30,8 +36,26 @@ const JOURNAL: &str = "journal";
 /// The file of the group's record.
 const RECORD: &str = "group";
 
+/// The file that names the run of the machine.
+const BOOT: &str = "boot";
+
 /// A region's record in the journal.
-const REGION_RECORD: Kind = Kind::FIRST_USER;
+const WHOLE: Kind = Kind::FIRST_USER;
+
+/// The beginning of one that is too long for a page,
+const FIRST_PART: Kind = Kind(Kind::FIRST_USER.0 + 1);
+
+/// what follows it,
+const NEXT_PART: Kind = Kind(Kind::FIRST_USER.0 + 2);
+
+/// and its end. A record that a crash cut off has none, and nobody was told that it is safe.
+const LAST_PART: Kind = Kind(Kind::FIRST_USER.0 + 3);
+
+/// Records that wait for a page of the ring, in bytes. Beyond, the node takes in nothing that leads to more.
+const BEHIND_BYTES_MAX: usize = 64 << 20;
+
+/// A disk that does not get on for so long: its node keeps to itself, so that the others go on without it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The directory cannot be used. Nothing that was durable is lost.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +66,7 @@ pub enum StoreError {
     /// The journal cannot be read.
     #[error("the journal cannot be read: {0}")]
     Read(#[from] ReadError),
-    /// The group's record.
+    /// A file beside the journal.
     #[error("cannot use {path}: {source}", path = path.display())]
     Record {
         /// The file.
@@ -56,19 +80,68 @@ pub enum StoreError {
 #[derive(Debug)]
 enum Job {
     Persist { ticket: u64, bytes: Vec<u8> },
+    Append { parts: Parts, level: Level, region: RegionId, record: RecordNumber },
     Commit { end: Lsn, region: RegionId, record: RecordNumber },
+}
+
+/// What is left of a record to be appended.
+#[derive(Debug)]
+struct Parts {
+    bytes: Vec<u8>,
+    at: usize,
+    part_bytes_max: usize,
+}
+
+impl Parts {
+    /// Appends part by part, until all is appended or one cannot be; gives back the end of the last.
+    fn append(
+        &mut self,
+        region: RegionId,
+        append: impl Fn(Kind, InstanceId, &[&[u8]]) -> Result<Appended, AppendError>,
+    ) -> Result<Lsn, AppendError> {
+        loop {
+            let end = self.bytes.len().min(self.at + self.part_bytes_max);
+            let kind = match (self.at == 0, end == self.bytes.len()) {
+                (true, true) => WHOLE,
+                (true, false) => FIRST_PART,
+                (false, false) => NEXT_PART,
+                (false, true) => LAST_PART,
+            };
+            let appended = append(kind, InstanceId(u64::from(region.0)), &[&self.bytes[self.at..end]])?;
+            self.at = end;
+            if end == self.bytes.len() {
+                return Ok(appended.end);
+            }
+        }
+    }
+}
+
+/// How far the thread is.
+#[derive(Debug, Default)]
+struct Progress {
+    jobs_done: AtomicU64,
+    /// Bytes of records that wait for a page.
+    behind_bytes: AtomicUsize,
 }
 
 /// The directory, locked as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Store {
+    directory: PathBuf,
     log: Log,
+    part_bytes_max: usize,
+    progress: Arc<Progress>,
+    jobs_asked: u64,
+    /// How many jobs were done when that was looked at last, and since when it was so many.
+    seen: (u64, Time),
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     /// The store's identity.
     pub(crate) id: StoreId,
     /// The life that has begun now, above all earlier ones.
     pub(crate) life: Incarnation,
+    /// The machine was restarted since the store's last life, which did not end cleanly: of what was safe at level process, some may be lost.
+    pub(crate) power_lost: bool,
 }
 
 impl Store {
@@ -79,17 +152,36 @@ impl Store {
         done: tokio::sync::mpsc::UnboundedSender<Input>,
     ) -> Result<(Self, Stored), StoreError> {
         let options = Options { create_directory: true, hint: hint.to_owned(), ..Options::default() };
-        let mut opened: OpenDisk = mainstay_disk::open::open(&directory.join(JOURNAL), &options)?;
+        Self::open_with(directory, &options, done)
+    }
+
+    fn open_with(
+        directory: &Path,
+        options: &Options,
+        done: tokio::sync::mpsc::UnboundedSender<Input>,
+    ) -> Result<(Self, Stored), StoreError> {
+        let mut opened: OpenDisk = mainstay_disk::open::open(&directory.join(JOURNAL), options)?;
         let report = &opened.report;
         let (id, life) = (report.store, Incarnation(report.generation.0));
         let (first, end) = (report.first, report.end);
+        // Small enough for a page whatever its header takes, and large enough that parts are rare.
+        let part_bytes_max = report.geometry.page_bytes as usize / 2;
+        let power_lost = !report.created && !report.sealed && (report.ring_missing || restarted(directory)?);
         let catalog = opened.disk.catalog();
         let mut reader = Reader::new(&mut opened.storage, &catalog, first, end);
         let mut records = Vec::new();
+        let mut parts: HashMap<InstanceId, Vec<u8>> = HashMap::new();
         while let Some(record) = reader.next()? {
-            if record.kind == REGION_RECORD {
-                let region = u16::try_from(record.instance.0).expect("regions have numbers of 16 bits");
-                records.push((RegionId(region), record.payload.to_vec()));
+            let region = || u16::try_from(record.instance.0).expect("regions have numbers of 16 bits");
+            if record.kind == WHOLE {
+                records.push((RegionId(region()), record.payload.to_vec()));
+            } else if record.kind == FIRST_PART {
+                parts.insert(record.instance, record.payload.to_vec());
+            } else if let Some(begun) = parts.get_mut(&record.instance) {
+                begun.extend_from_slice(record.payload);
+                if record.kind == LAST_PART {
+                    records.push((RegionId(region()), std::mem::take(begun)));
+                }
             }
         }
         let path = directory.join(RECORD);
@@ -100,38 +192,85 @@ impl Store {
         };
         let log = Log::new(opened);
         let (jobs, queue) = mpsc::channel();
+        let progress = Arc::new(Progress::default());
         let thread = std::thread::Builder::new()
             .name("node-disk".to_owned())
             .spawn({
-                let (log, directory) = (log.clone(), directory.to_owned());
-                move || perform(&log, &directory, &queue, &done)
+                let (log, progress) = (log.clone(), Arc::clone(&progress));
+                let directory = directory.to_owned();
+                move || perform(&log, &directory, &progress, &queue, &done)
             })
             .map_err(|source| StoreError::Record { path, source })?;
-        let store = Self { log, jobs: Some(jobs), thread: Some(thread), id, life };
+        let store = Self {
+            directory: directory.to_owned(),
+            log,
+            part_bytes_max,
+            progress,
+            jobs_asked: 0,
+            seen: (0, Time::EPOCH),
+            jobs: Some(jobs),
+            thread: Some(thread),
+            id,
+            life,
+            power_lost,
+        };
         Ok((store, Stored { record, records }))
+    }
+
+    /// Writes down in which run of the machine the directory is used: before anything is appended that may be lost with it.
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        let Some(boot) = boot() else { return Ok(()) };
+        replace(&self.directory, BOOT, boot.as_bytes())
+            .map_err(|source| StoreError::Record { path: self.directory.join(BOOT), source })
     }
 
     /// Appends a region's record; `true` if it is safe at that level already, else [`DiskDone::Appended`] comes.
     pub(crate) fn append(
-        &self,
+        &mut self,
         level: Level,
         region: RegionId,
         record: RecordNumber,
-        bytes: &[u8],
+        bytes: Vec<u8>,
     ) -> Result<bool, AppendError> {
-        let appended = self.log.append(REGION_RECORD, InstanceId(u64::from(region.0)), &[bytes])?;
-        if level == Level::Disk {
-            self.ask(Job::Commit { end: appended.end, region, record });
+        let mut parts = Parts { bytes, at: 0, part_bytes_max: self.part_bytes_max };
+        // Behind those that wait, if any do.
+        let appended = match self.progress.behind_bytes.load(Ordering::Acquire) {
+            0 => parts.append(region, |kind, instance, part| self.log.try_append(kind, instance, part)),
+            _ => Err(AppendError::Stalled),
+        };
+        match appended {
+            Ok(end) if level == Level::Disk => self.ask(Job::Commit { end, region, record }),
+            Ok(_) => return Ok(true),
+            Err(AppendError::Stalled) => {
+                self.progress.behind_bytes.fetch_add(parts.bytes.len().max(1), Ordering::AcqRel);
+                self.ask(Job::Append { parts, level, region, record });
+            }
+            Err(error) => return Err(error),
         }
-        Ok(level != Level::Disk)
+        Ok(false)
+    }
+
+    /// Whether nothing may be taken in that leads to more records.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.progress.behind_bytes.load(Ordering::Relaxed) > BEHIND_BYTES_MAX
+    }
+
+    /// Whether the disk does not get on with what it was asked for; to be asked once in a while.
+    pub(crate) fn is_stuck(&mut self, now: Time) -> bool {
+        let done = self.progress.jobs_done.load(Ordering::Acquire);
+        if done == self.jobs_asked || done != self.seen.0 {
+            self.seen = (done, now);
+        }
+        now.since(self.seen.1) > PATIENCE
     }
 
     /// Replaces the group's record, past a sync; [`DiskDone::Persisted`] comes.
-    pub(crate) fn persist(&self, ticket: u64, bytes: Vec<u8>) {
+    pub(crate) fn persist(&mut self, ticket: u64, bytes: Vec<u8>) {
         self.ask(Job::Persist { ticket, bytes });
     }
 
-    fn ask(&self, job: Job) {
+    fn ask(&mut self, job: Job) {
+        self.jobs_asked += 1;
         if let Some(jobs) = &self.jobs {
             // The thread ends only when asked to, or after it has said that the disk failed.
             let _ = jobs.send(job);
@@ -166,23 +305,43 @@ impl Drop for Store {
 fn perform(
     log: &Log,
     directory: &Path,
+    progress: &Progress,
     queue: &mpsc::Receiver<Job>,
     done: &tokio::sync::mpsc::UnboundedSender<Input>,
 ) {
     let tell = |told| done.send(Input::Disk(told)).is_ok();
     while let Ok(first) = queue.recv() {
-        let mut last_of_region: std::collections::BTreeMap<RegionId, RecordNumber> =
-            std::collections::BTreeMap::new();
+        let mut last_of_region: BTreeMap<RegionId, RecordNumber> = BTreeMap::new();
         let mut commit_to = None;
+        let mut jobs: u64 = 0;
         // Whatever waits is made durable by one sync.
         for job in std::iter::once(first).chain(queue.try_iter()) {
+            jobs += 1;
             match job {
                 Job::Persist { ticket, bytes } => {
-                    let told = match replace(directory, &bytes) {
+                    let told = match replace(directory, RECORD, &bytes) {
                         Ok(()) => DiskDone::Persisted { ticket },
                         Err(error) => DiskDone::Failed { what: format!("the group's record: {error}") },
                     };
                     if !tell(told) {
+                        return;
+                    }
+                }
+                Job::Append { mut parts, level, region, record } => {
+                    let appended =
+                        parts.append(region, |kind, instance, part| log.append(kind, instance, part));
+                    let end = match appended {
+                        Ok(end) => end,
+                        Err(error) => {
+                            tell(DiskDone::Failed { what: format!("the regions' journal: {error}") });
+                            return;
+                        }
+                    };
+                    progress.behind_bytes.fetch_sub(parts.bytes.len().max(1), Ordering::AcqRel);
+                    if level == Level::Disk {
+                        commit_to = Some(end);
+                        last_of_region.insert(region, record);
+                    } else if !tell(DiskDone::Appended { region, record }) {
                         return;
                     }
                 }
@@ -192,11 +351,15 @@ fn perform(
                 }
             }
         }
-        let Some(end) = commit_to else { continue };
+        let Some(end) = commit_to else {
+            progress.jobs_done.fetch_add(jobs, Ordering::Release);
+            continue;
+        };
         if let Err(error) = log.commit(end, Level::Disk) {
             tell(DiskDone::Failed { what: format!("the regions' journal: {error}") });
             return;
         }
+        progress.jobs_done.fetch_add(jobs, Ordering::Release);
         for (region, record) in last_of_region {
             if !tell(DiskDone::Appended { region, record }) {
                 return;
@@ -205,30 +368,46 @@ fn perform(
     }
 }
 
-/// Puts the record in the place of the one before: after a crash at any moment, one of the two is there, whole.
-fn replace(directory: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = directory.join(format!("{RECORD}.partial"));
+/// The present run of the machine, where the kernel tells.
+fn boot() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()
+}
+
+/// Whether the directory was last used in another run of the machine.
+fn restarted(directory: &Path) -> Result<bool, StoreError> {
+    let path = directory.join(BOOT);
+    match std::fs::read_to_string(&path) {
+        Ok(last) => Ok(boot().is_some_and(|boot| boot != last)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(StoreError::Record { path, source }),
+    }
+}
+
+/// Puts a file in the place of the one before: after a crash at any moment, one of the two is there, whole.
+fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let partial = directory.join(format!("{name}.partial"));
     let mut file = File::create(&partial)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(&partial, directory.join(RECORD))?;
+    std::fs::rename(&partial, directory.join(name))?;
     File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstay_journal::geometry::Geometry;
 
     #[test]
     fn a_directory_gives_back_what_was_kept_in_it() {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let (store, stored) = Store::open(folder.path(), "", done.clone()).expect("it is made");
+        let (mut store, stored) = Store::open(folder.path(), "", done.clone()).expect("it is made");
         assert!(stored.record.is_none() && stored.records.is_empty());
         let (first_life, id) = (store.life, store.id);
         let region = RegionId(1);
-        assert_eq!(store.append(Level::Process, region, RecordNumber(1), b"one"), Ok(true));
-        assert_eq!(store.append(Level::Disk, region, RecordNumber(2), b"two"), Ok(false));
+        assert_eq!(store.append(Level::Process, region, RecordNumber(1), b"one".to_vec()), Ok(true));
+        assert_eq!(store.append(Level::Disk, region, RecordNumber(2), b"two".to_vec()), Ok(false));
         store.persist(7, b"record".to_vec());
         let mut seen = Vec::new();
         while seen.len() < 2 {
@@ -245,5 +424,97 @@ mod tests {
         assert_eq!(stored.record.as_deref(), Some(&b"record"[..]));
         assert_eq!(stored.records, [(region, b"one".to_vec()), (region, b"two".to_vec())]);
         assert!(store.life > first_life && store.id == id);
+    }
+
+    type Told = tokio::sync::mpsc::UnboundedReceiver<Input>;
+
+    fn of_one_page(folder: &Path) -> (Store, Stored, Told) {
+        let mut options = Options { create_directory: true, ..Options::default() };
+        options.journal.geometry = Geometry { page_bytes: 4096, pages: 1, segment_pages: 64 };
+        let (done, told) = tokio::sync::mpsc::unbounded_channel();
+        let (store, stored) = Store::open_with(folder, &options, done).expect("it can be opened");
+        (store, stored, told)
+    }
+
+    /// The node's thread waited until a page was written, and could outwait its lease.
+    #[test]
+    fn records_for_which_no_page_is_free_are_handed_over_and_stay_in_order() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let (mut store, _, _told) = of_one_page(folder.path());
+        let payload = |number: u8| vec![number; 500 + 100 * usize::from(number)];
+        let mut handed_over = 0;
+        for number in 1..=60 {
+            let record = RecordNumber(u64::from(number));
+            let safe = store.append(Level::Process, RegionId(1), record, payload(number));
+            handed_over += u64::from(!safe.expect("the disk has room"));
+        }
+        assert!(handed_over > 0, "one page was enough for all");
+        store.end_thread();
+        assert_eq!(store.progress.behind_bytes.load(Ordering::Relaxed), 0);
+        drop(store);
+        let (_, stored, _) = of_one_page(folder.path());
+        let expected: Vec<_> = (1..=60).map(|number| (RegionId(1), payload(number))).collect();
+        assert!(stored.records == expected, "what was appended is not what is there");
+    }
+
+    /// A cut of a view that was larger than a page of the journal ended the node.
+    #[test]
+    fn a_record_that_is_longer_than_a_page_comes_back_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let (mut store, _, _told) = of_one_page(folder.path());
+        let long: Vec<u8> = (0..50_000_u32).map(|byte| byte.to_le_bytes()[0]).collect();
+        for (number, bytes) in (1..).zip([b"short".to_vec(), long.clone(), b"last".to_vec()]) {
+            store
+                .append(Level::Process, RegionId(1), RecordNumber(number), bytes)
+                .expect("the disk has room");
+        }
+        store.end_thread();
+        // Killed within one.
+        store.log.append(FIRST_PART, InstanceId(1), &[b"a part"]).expect("the disk has room");
+        drop(store);
+        let (mut store, _, _told) = of_one_page(folder.path());
+        store.append(Level::Process, RegionId(1), RecordNumber(1), long.clone()).expect("the disk has room");
+        store.end_thread();
+        drop(store);
+        let (_, stored, _) = of_one_page(folder.path());
+        let expected =
+            [b"short".to_vec(), long.clone(), b"last".to_vec(), long].map(|bytes| (RegionId(1), bytes));
+        assert!(stored.records == expected, "what was appended is not what is there");
+    }
+
+    #[test]
+    fn a_restart_of_the_machine_is_noticed_unless_the_store_was_sealed() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let open = || {
+            let (done, _) = tokio::sync::mpsc::unbounded_channel();
+            Store::open(folder.path(), "", done).expect("it can be opened").0
+        };
+        let store = open();
+        assert!(!store.power_lost, "a new one has nothing to lose");
+        store.begin().expect("the disk has room");
+        drop(store);
+        assert!(!open().power_lost, "it was killed, in the same run of the machine");
+        std::fs::write(folder.path().join(BOOT), "another run").expect("it can be written");
+        let store = open();
+        assert!(store.power_lost);
+        drop(store);
+        let store = open();
+        assert!(store.power_lost, "nobody has taken it on");
+        store.seal().expect("the disk has room");
+        assert!(!open().power_lost, "all was durable");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_get_on_is_noticed() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let (mut store, _, _told) = of_one_page(folder.path());
+        let at = |seconds| Time::EPOCH.after(Duration::from_secs(seconds));
+        assert!(!store.is_stuck(at(100)), "nothing was asked of it");
+        // As if the thread had not come back with it.
+        store.jobs_asked += 1;
+        assert!(!store.is_stuck(at(104)));
+        assert!(store.is_stuck(at(106)));
+        store.progress.jobs_done.fetch_add(1, Ordering::Release);
+        assert!(!store.is_stuck(at(107)));
     }
 }

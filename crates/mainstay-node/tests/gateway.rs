@@ -1,7 +1,7 @@
 //! The gateway over a replica of one node, without sockets and clock: commands in, bytes out.
 
 use bytes::{Bytes, BytesMut};
-use mainstay_node::gateway::{Gateway, GatewayEffect, GatewayTimes, Standing};
+use mainstay_node::gateway::{AnswerLimits, Gateway, GatewayEffect, GatewayTimes, Standing};
 use mainstay_node::resp::{CommandLimits, take_command};
 use mainstay_region::limits::Config as RegionConfig;
 use mainstay_region::operation::shard_of;
@@ -286,4 +286,65 @@ fn values_end_when_their_time_has_come() {
         ":1\r\n$-1\r\n$-1\r\n$3\r\nnew\r\n$-1\r\n"
     );
     assert_eq!(node.ask(1, "SET k v EX 0"), "-ERR invalid expire time in 'set' command\r\n");
+}
+
+/// Once the region had forgotten a client with a number far ahead, every new client was `EVICTED`.
+#[test]
+fn a_client_number_that_was_given_to_nobody_is_refused_and_one_that_another_node_gave_is_not() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    for number in ["9223372036854775807", "1", "0", "1024", "18446744073709551615"] {
+        let said = node.ask(1, &format!("MAINSTAY.ID {number} 1; INCR n"));
+        let expected = format!("+OK\r\n-ERR client number {number} was given to nobody");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+    let first = node.ask(1, "MAINSTAY.ID NEW");
+    let number: u64 = first.trim_start_matches(':').trim_end().parse().expect("it is a number");
+    let next = number + 1;
+    let said = node.ask(1, &format!("MAINSTAY.ID {next} 1; INCR n; MAINSTAY.ID {number} 1; INCR n"));
+    assert!(
+        said.contains(&format!("-ERR client number {next} ")) && said.ends_with("+OK\r\n:1\r\n"),
+        "{said}"
+    );
+    // Another node, or this one in its next life, knows of no number until it has asked.
+    let another = Gateway::new(RegionConfig::default(), Pattern::OneHop, GatewayTimes::default(), 8);
+    node.gateway = another;
+    node.gateway.opened(2);
+    let view = node.replica.view().expect("it is a member").clone();
+    node.gateway.view(node.now, &view, &mut node.asked);
+    node.serve();
+    let both = format!("MAINSTAY.ID {number} 1 AGAIN; INCR n; MAINSTAY.ID 5000 1; INCR n; GET n");
+    let said = node.ask(2, &both);
+    assert!(said.starts_with("+OK\r\n:1\r\n+OK\r\n-ERR client number 5000 "), "{said}");
+    assert!(said.ends_with("$1\r\n1\r\n"), "{said}");
+}
+
+#[test]
+fn answers_that_take_too_much_memory_are_refused_and_what_was_written_takes_none() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.limit_answers(AnswerLimits { connection_bytes_max: 3000, bytes_max: 3500 });
+    for session in 1..=2 {
+        node.gateway.opened(session);
+    }
+    let value = "x".repeat(1000);
+    assert_eq!(node.ask(1, &format!("SET a {value}; SET b {value}; SET c {value}")), "+OK\r\n".repeat(3));
+    for _ in 0..10 {
+        let said = node.ask(1, "MGET a b; GET c");
+        assert!(!said.contains("OOM") && said.len() > 3000, "what was written before counts still: {said}");
+    }
+    assert!(node.ask(1, "MGET a b c d").starts_with("*4"));
+    assert!(node.ask(1, "MGET a b c a").starts_with("-OOM the answers to this connection"));
+    assert!(node.ask(1, "GET a").starts_with("$1000\r\n"));
+    // An answer waits for one before it, which does not come.
+    node.stuck = true;
+    assert_eq!(node.ask(1, "GET a") + &node.ask(2, "GET a"), "");
+    node.stuck = false;
+    for session in 1..=2 {
+        assert_eq!(node.ask(session, "GET b; GET c"), "");
+    }
+    node.gateway.closed(1);
+    let said = node.pass(GatewayTimes::default().retry_after * 20);
+    assert!(said.contains("-OOM answers to all") && said.matches("$1000\r\n").count() == 2, "{said}");
 }

@@ -51,6 +51,7 @@ fn is_a_node() {
         gateway: GatewayTimes::default(),
         clients_max: 64,
         link_delay: Duration::ZERO,
+        accept_loss: false,
         allow_cuts: false,
     };
     run(&settings, |at| println!("{LISTENS}{}", at.nodes)).expect("it runs");

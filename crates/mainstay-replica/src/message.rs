@@ -11,14 +11,18 @@ use mainstay_types::view::{Address, JoinerId, MemberId, ViewId};
 /// The version of the heads. A change of any of them changes it.
 pub const PROTOCOL: u8 = 1;
 
-/// Set in `born` of who is no member: the rest is its life. No view number is ever so high.
+/// Set in `born` of who is no member: the rest is of its store and its life. No view number is ever so high.
 const OUTSIDE: u64 = 1 << 63;
 
 /// How a process is called towards regions for as long as it is no member, and always where it asks to be filled: no two lives are ever called
-/// the same, so that what is left of an image for an earlier life is not taken for this one's.
+/// the same, so that what is left of an image for an earlier life is not taken for this one's. The lives of a store that took the place of
+/// another one at its address begin anew: 31 bits of the store's identity tell them apart, beside 32 bits of the life.
 #[must_use]
 pub fn outside(joiner: &JoinerId) -> MemberId {
-    MemberId { address: joiner.address, born: ViewId(OUTSIDE | joiner.life.0) }
+    let [a, b, c, d, ..] = joiner.store.0;
+    let store = u64::from(u32::from_le_bytes([a, b, c, d]) >> 1);
+    let life = joiner.life.0 & u64::from(u32::MAX);
+    MemberId { address: joiner.address, born: ViewId(OUTSIDE | (store << 32) | life) }
 }
 
 /// A message.
@@ -223,6 +227,8 @@ mod tests {
     fn a_life_outside_has_a_name_that_no_member_and_no_other_life_has() {
         let next = JoinerId { life: Incarnation(4), ..joiner() };
         assert_ne!(outside(&joiner()), outside(&next));
+        let replaced = JoinerId { store: StoreId([4; 16]), ..joiner() };
+        assert_ne!(outside(&joiner()), outside(&replaced));
         assert!(outside(&joiner()).born > ViewId(u64::MAX / 2));
     }
 }

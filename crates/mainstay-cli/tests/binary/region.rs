@@ -15,8 +15,12 @@ struct Node {
 
 impl Node {
     fn start(folder: &Folder, name: &str, more: &[&str]) -> Self {
+        Self::start_at(folder, name, "127.0.0.1:0", more)
+    }
+
+    fn start_at(folder: &Folder, name: &str, listen: &str, more: &[&str]) -> Self {
         let mut command = mainstay(folder);
-        command.args(["node", "--dir", name, "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0"]).args(more);
+        command.args(["node", "--dir", name, "--listen", listen, "--resp", "127.0.0.1:0"]).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("it is a pipe");
@@ -126,6 +130,48 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     assert!(ended.success(), "{ended}");
     wait_for_members(&folder, &first, 2);
     assert_eq!(second.redis("GET named\n"), "1");
+}
+
+#[test]
+fn a_replaced_store_comes_in_one_of_another_group_does_not_and_one_that_lost_power_does_not_vote() {
+    let folder = Folder::new();
+    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    let join = first.nodes_at.to_string();
+    let second = Node::start(&folder, "n2", &["--join", &join]);
+    let third = Node::start(&folder, "n3", &["--join", &join]);
+    wait_for_members(&folder, &third, 3);
+
+    // Its lives begin anew, and the others have heard later ones at its address.
+    let at = third.nodes_at.to_string();
+    third.kill();
+    std::fs::remove_dir_all(folder.path("n3")).expect("nobody uses it any more");
+    let third = Node::start_at(&folder, "n3", &at, &["--join", &join]);
+    wait_for_members(&folder, &third, 3);
+
+    // One of another group of two, which needs both to go on, asks at this one.
+    let other = Node::start(&folder, "x1", &["--init"]);
+    let others_at = other.nodes_at.to_string();
+    let another = Node::start(&folder, "x2", &["--join", &others_at]);
+    wait_for_members(&folder, &another, 2);
+    another.kill();
+    other.kill();
+    let other = Node::start_at(&folder, "x1", &others_at, &["--join", &join]);
+    let explanation = wait_for("a refusal", || {
+        let status = other.status(&folder);
+        status["refused"].as_str().map(|_| status["explanation"].to_string())
+    });
+    assert!(explanation.contains("belongs to group") && explanation.contains("--join"), "{explanation}");
+    drop(other);
+
+    second.kill();
+    std::fs::write(folder.path("n2").join("boot"), "another run of the machine").expect("it is there");
+    let again = ["node", "--dir", "n2", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--join", &join];
+    for _ in 0..2 {
+        let refused = run(&folder, &again);
+        assert!(refused.code != 0 && refused.err.contains("--accept-loss"), "{}", refused.err);
+    }
+    let second = Node::start(&folder, "n2", &["--join", &join, "--accept-loss"]);
+    wait_for_members(&folder, &second, 3);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What a command of a client is: an answer at once, a question to the node, or parts, one for each key.
 
+use super::numbering::{Wanting, number};
 use super::scan::Scan;
 use super::transaction::Transaction;
-use super::{Gateway, GatewayEffect, Place, Wanting, number};
+use super::{Gateway, GatewayEffect, Place};
 use crate::command::{Command, Identity, ReadReply, Together, WriteReply, parse};
 use crate::resp::{Protocol, Reply};
 use crate::session::{Came, Part, Session, Task};

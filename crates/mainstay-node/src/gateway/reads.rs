@@ -61,6 +61,7 @@ impl Gateway {
                     }
                     let versions = open.versions && as_what != ReadReply::Watch;
                     let reply = found(answer, as_what, versions, unix_ms);
+                    let reply = self.within_limits(part.session, reply);
                     self.finish(now, part, reply, out);
                 }
                 Task::Scan(_) => self.scanned(now, part, answer, out),
@@ -68,9 +69,12 @@ impl Gateway {
             },
             Waiter::Numbers => {
                 let value = answer.entries.into_iter().next().map(|(_, stored)| stored.value);
-                match self.numbers.read(value) {
-                    Some((id, operation)) => self.write(now, id, operation, false, Waiter::Numbers, out),
-                    None => self.numbers.failed(),
+                self.numbers.read(value.as_deref());
+                self.prove(now, out);
+                if !self.wanting.is_empty()
+                    && let Some((id, operation)) = self.numbers.take(value)
+                {
+                    self.write(now, id, operation, false, Waiter::Numbers, out);
                 }
             }
         }

@@ -48,6 +48,8 @@ impl Node {
             return self.natives.refuse(connection, format!("the operation is not client {client}'s"));
         }
         match native.region {
+            // As if it was lost on the way: it is sent again.
+            Some(_) if self.store.is_behind() => {}
             Some(region) => {
                 self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
                 self.perform(now);
