@@ -194,7 +194,7 @@ impl Group {
         let hears = |waiting: &&Waiting| {
             waiting.hears || change.from.get(&waiting.joiner.store) == Some(&waiting.joiner)
         };
-        let joiners = self.joiners.values().filter(hears);
+        let joiners = self.joiners.values().filter(hears).filter(|waiting| !self.learns_first(waiting));
         let mut joiners: Vec<_> =
             joiners.map(|waiting| (waiting.since, waiting.joiner, &waiting.offer)).collect();
         if !self.is_member() {

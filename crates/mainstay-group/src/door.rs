@@ -35,14 +35,16 @@ impl Group {
                 if proposal.view.of_store(self.me.store).is_some() {
                     self.take_up(cluster);
                 }
-                self.learn(now, proposal, out);
+                self.learn(now, proposal.clone(), out);
+                self.shown(cluster, from, proposal, out);
             }
-            Body::Join { offer, votes, hears } => {
+            Body::Join { offer, votes, hears, learned } => {
                 let asks = Waiting {
                     joiner: from,
                     offer,
                     votes_after: votes.then_some(view),
                     hears,
+                    learned,
                     since: now,
                     heard: now,
                 };

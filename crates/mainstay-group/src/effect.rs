@@ -55,6 +55,14 @@ pub enum Effect {
         /// The cut.
         cut: Vec<u8>,
     },
+    /// A view that serves is shown to this process, which is in none: the regions get filled by its members, and say so
+    /// ([`crate::event::Event::Learned`]); then it is let in. Said again and again until then, and with every newer view.
+    Learn {
+        /// The view.
+        view: View,
+        /// What it began with.
+        cut: Vec<u8>,
+    },
     /// This process is in the view and has all the data before it: it may serve, under the lease.
     Installed {
         /// The view.

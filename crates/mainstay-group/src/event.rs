@@ -41,6 +41,8 @@ pub enum Event {
         /// The view.
         view: ViewId,
     },
+    /// The regions of this process, which is in no view, have been filled ([`crate::effect::Effect::Learn`]).
+    Learned,
     /// What the arbiter holds as the successor of the view: the first that it was given.
     Arbitrated {
         /// It.

@@ -115,6 +115,8 @@ pub struct Group {
     pub(crate) rounds_seen: u32,
     pub(crate) joiners: BTreeMap<StoreId, Waiting>,
     pub(crate) asking: Asking,
+    /// The regions of this process, which is in no view, have been filled.
+    pub(crate) learned: bool,
     pub(crate) departures: VecDeque<Departure>,
     /// The newest view that was heard of.
     pub(crate) newest: ViewId,
@@ -163,6 +165,7 @@ impl Group {
             rounds_seen: 0,
             joiners: BTreeMap::new(),
             asking: Asking { since: now, ..Asking::default() },
+            learned: false,
             departures: VecDeque::new(),
             newest: ViewId::NONE,
             told: BTreeSet::new(),
@@ -386,8 +389,11 @@ impl Group {
     }
 
     fn wants_change(&self, now: Time) -> bool {
-        let gathered =
-            |waiting: &Waiting| waiting.hears && now.since(waiting.since) >= self.config.timing.gathering;
+        let gathered = |waiting: &Waiting| {
+            waiting.hears
+                && !self.learns_first(waiting)
+                && now.since(waiting.since) >= self.config.timing.gathering
+        };
         !self.verdicts.is_empty() || !self.who_leaves().is_empty() || self.joiners.values().any(gathered)
     }
 
@@ -452,6 +458,7 @@ impl Machine for Group {
             Event::Report { view, request, bytes } => self.reported(now, (view, request), bytes, out),
             Event::Cut { view, ballot, bytes } => self.settled(now, (view, ballot), bytes, out),
             Event::Fetched { view } => self.fetched(view, out),
+            Event::Learned => self.filled(now),
             Event::Arbitrated { chosen } => self.arbitrated(now, chosen, out),
             Event::Leave => self.leave(out),
         }

@@ -37,6 +37,7 @@ impl Group {
         self.record.accepted = None;
         self.persist(out);
         self.forget_view();
+        self.learned = false;
         if named {
             self.standing = Standing::Member { installed: None };
             self.leases.begin();
@@ -108,6 +109,7 @@ impl Group {
     fn outside(&mut self, now: Time) {
         self.standing = Standing::Outside;
         self.asking.since = now;
+        self.learned = false;
     }
 
     fn forget_view(&mut self) {

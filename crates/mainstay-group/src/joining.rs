@@ -2,14 +2,17 @@
 //!
 //! It asks every address that it knows, again and again, until a view names it: whoever coordinates lets in, all others say who that is, and
 //! stores that came back hear of each other. It is in only when a view names it, never because somebody said yes.
+//!
+//! A server that is new is shown the view first, and let in when its regions have learned what that has: a view that counted on it before
+//! would wait for it.
 
-use crate::ballot::{Because, decides};
+use crate::ballot::{Because, Proposal, decides};
 use crate::effect::Effect;
 use crate::group::{Group, Standing};
 use crate::message::{Body, Refusal};
-use mainstay_types::id::StoreId;
+use mainstay_types::id::{ClusterId, StoreId};
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId, MEMBERS_MAX, Offer, ViewId};
+use mainstay_types::view::{Address, JoinerId, MEMBERS_MAX, MemberKind, Offer, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One who waits.
@@ -21,6 +24,8 @@ pub(crate) struct Waiting {
     pub(crate) votes_after: Option<ViewId>,
     /// It has heard somebody who is in a view, so that it would hear that it is let in.
     pub(crate) hears: bool,
+    /// Its regions have been filled.
+    pub(crate) learned: bool,
     pub(crate) since: Time,
     pub(crate) heard: Time,
 }
@@ -88,6 +93,11 @@ impl Group {
                 self.send(from.address, Body::Refused { refusal: Refusal::Full { members } }, out);
                 return;
             }
+            let lets_in = self.coordinator(now) == Some(self.me.store) && self.serves(now);
+            if lets_in && knows < self.record.view_id() && self.learns_first(&asks) {
+                let proposal = self.record.installed.clone().expect("a member knows a view");
+                self.send(from.address, Body::Install { proposal }, out);
+            }
         }
         let known = self.joiners.get(&from.store);
         if known.is_some_and(|waiting| waiting.joiner.life > from.life) {
@@ -107,6 +117,45 @@ impl Group {
             self.name_askers(from, out);
         }
         self.joiners.insert(from.store, Waiting { since, ..asks });
+    }
+
+    /// Whether one who asks is to be filled before it is let in, so that the view does not wait for it: a server that is new here. A store of
+    /// the view counts in any case; and while this member lacks the data itself, whoever comes may be the one who has it.
+    pub(crate) fn learns_first(&self, waiting: &Waiting) -> bool {
+        let is_new = self.record.view().is_none_or(|view| view.of_store(waiting.joiner.store).is_none());
+        is_new && !waiting.learned && waiting.offer.kind == MemberKind::Server && self.record.is_ready()
+    }
+
+    /// A member shows the view that it serves to this process, which is not in it.
+    pub(crate) fn shown(
+        &mut self,
+        cluster: Option<ClusterId>,
+        from: JoinerId,
+        proposal: Proposal,
+        out: &mut Vec<Effect>,
+    ) {
+        let Proposal { view, cut, .. } = proposal;
+        let outside = self.standing == Standing::Outside && view.of_store(self.me.store).is_none();
+        if !outside || self.learned || view.id <= self.record.view_id() || view.member(&from).is_none() {
+            return;
+        }
+        if self.record.cluster.is_none() {
+            if !self.has_asked(from.address) {
+                return;
+            }
+            // What is learned is of this group, and found again only behind a record that says so.
+            self.take_up(cluster);
+            self.persist(out);
+        }
+        self.emit(Effect::Learn { view, cut }, out);
+    }
+
+    /// The regions have learned.
+    pub(crate) fn filled(&mut self, now: Time) {
+        if self.standing == Standing::Outside {
+            self.learned = true;
+            self.asking.next = now;
+        }
     }
 
     /// Tells one who asks here, where nobody lets in, who else does: stores that know no address of each other meet so.
@@ -161,9 +210,7 @@ impl Group {
             self.send(from.address, Body::Install { proposal }, out);
             return;
         }
-        let asked =
-            self.config.ask_at.contains(&from.address) || self.asking.addresses.contains(&from.address);
-        if self.record.cluster.is_none() && !asked {
+        if self.record.cluster.is_none() && !self.has_asked(from.address) {
             // A group that it was not told to ask.
             return;
         }
@@ -173,6 +220,11 @@ impl Group {
         self.asking.member_heard = Some(now);
         self.learn_address(at);
         self.learn_address(from.address);
+    }
+
+    /// Whether this process asks there.
+    fn has_asked(&self, at: Address) -> bool {
+        self.config.ask_at.contains(&at) || self.asking.addresses.contains(&at)
     }
 
     pub(crate) fn learn_address(&mut self, address: Address) {
@@ -214,9 +266,9 @@ impl Group {
             }
             addresses.remove(&self.me.address);
             let (offer, votes) = (self.config.offer.clone(), self.record.installed.is_some());
-            let hears = self.has_heard_a_member(now);
+            let (hears, learned) = (self.has_heard_a_member(now), self.learned);
             for to in addresses.into_iter().take(self.config.limits.addresses_max) {
-                self.send(to, Body::Join { offer: offer.clone(), votes, hears }, out);
+                self.send(to, Body::Join { offer: offer.clone(), votes, hears, learned }, out);
             }
             self.tell_members(out);
         }

@@ -6,7 +6,7 @@ use mainstay_types::id::ClusterId;
 use mainstay_types::view::{Address, JoinerId, MEMBERS_MAX, MemberId, Offer, ViewError, ViewId};
 
 /// The version of the messages. A change of any message changes it.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 
 /// A message: who says it, in which view, and what.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +57,8 @@ pub enum Body {
         votes: bool,
         /// It has lately heard somebody who is in a view. Who hears nothing is not let in.
         hears: bool,
+        /// Its regions have been filled with what the group has.
+        learned: bool,
     },
     /// Where to ask: the answer to `Join` of who does not let in.
     Located {
@@ -97,7 +99,7 @@ pub enum Body {
         /// The ballot.
         ballot: Ballot,
     },
-    /// This is decided.
+    /// This is decided. Said to who asks to be let in and is not named by it, it shows what to learn first.
     Install {
         /// What.
         proposal: Proposal,
@@ -286,9 +288,9 @@ impl Body {
                 out.push(u8::from(*silent));
             }
             Self::Leave => {}
-            Self::Join { offer, votes, hears } => {
+            Self::Join { offer, votes, hears, learned } => {
                 offer.put(out);
-                out.extend_from_slice(&[u8::from(*votes), u8::from(*hears)]);
+                out.extend_from_slice(&[u8::from(*votes), u8::from(*hears), u8::from(*learned)]);
             }
             Self::Located { coordinator } => coordinator.put(out),
             Self::Prepare { ballot } | Self::Accepted { ballot } | Self::Rejected { promised: ballot } => {
@@ -327,7 +329,12 @@ impl Body {
             2 => Self::Verify { suspect: MemberId::take(from)? },
             3 => Self::Verified { suspect: MemberId::take(from)?, silent: take_flag(from)? },
             4 => Self::Leave,
-            5 => Self::Join { offer: Offer::take(from)?, votes: take_flag(from)?, hears: take_flag(from)? },
+            5 => Self::Join {
+                offer: Offer::take(from)?,
+                votes: take_flag(from)?,
+                hears: take_flag(from)?,
+                learned: take_flag(from)?,
+            },
             6 => Self::Located { coordinator: Address::take(from)? },
             7 => Self::Prepare { ballot: Ballot::take(from)? },
             8 => Self::Promise { ballot: Ballot::take(from)?, promised: Box::new(take_promised(from)?) },

@@ -230,7 +230,7 @@ impl Node {
             }
             Entry::Join(addresses) => (None, addresses.iter().copied().map(of_group).collect()),
         };
-        if begin.is_none() && ask_at.is_empty() && stored.record.is_none() {
+        if begin.is_none() && ask_at.is_empty() && !stored.knows_group() {
             return Err(NodeError::NoGroup);
         }
         let config = Config { timing: settings.timing, ..Config::of(me, ask_at, begin) };

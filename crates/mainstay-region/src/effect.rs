@@ -61,12 +61,13 @@ pub enum Event {
         /// The view.
         view: ViewId,
     },
-    /// This process is to join: let a member of the present view fill it, while writes go on.
+    /// This process is to join: let one of these fill it, while writes go on, and say [`Effect::Learned`]. What it had before is given up. Said again,
+    /// it goes on with the one that fills it, if that is still among them.
     Learn {
         /// How this process is called until a view makes a member of it.
         me: MemberId,
-        /// A full copy of the present view.
-        from: MemberId,
+        /// Members of the present view, those first that are full copies.
+        sources: Vec<MemberId>,
     },
 }
 

@@ -68,6 +68,26 @@ impl Region {
         self.send(0, Party::Member(from), Body::ImageRequest { image }, out);
     }
 
+    /// Is filled before a view takes it in.
+    pub(crate) fn learn_ahead(
+        &mut self,
+        now: Time,
+        me: MemberId,
+        sources: Vec<MemberId>,
+        out: &mut Vec<Effect>,
+    ) {
+        let goes_on = |learning: &Learning| learning.me == me && sources.contains(&learning.from);
+        match &mut self.learning {
+            Some(learning) if self.phase == Phase::Learning && goes_on(learning) => {
+                learning.others = sources.into_iter().filter(|source| *source != learning.from).collect();
+                if learning.complete {
+                    out.push(Effect::Learned);
+                }
+            }
+            _ => self.learn(now, me, sources, out),
+        }
+    }
+
     /// A view is to begin with this copy, which is behind: it goes on being filled, or begins to be.
     pub(crate) fn await_image(
         &mut self,
@@ -78,8 +98,9 @@ impl Region {
     ) {
         match &mut self.learning {
             Some(learning) if self.phase == Phase::Learning && learning.image > 0 => {
-                learning.me = me;
-                learning.others = sources;
+                (learning.me, learning.others) = (me, sources);
+                // The one that fills it says now that it stands where the view begins.
+                learning.since = now;
                 self.become_full(out);
             }
             _ => self.learn(now, me, sources, out),

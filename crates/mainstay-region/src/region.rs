@@ -544,7 +544,7 @@ impl Machine for Region {
             Event::Settle { reports } => Self::settle(&reports, out),
             Event::Fetch { me, view, cut, sources } => self.fetch(now, me, &view, cut, sources, out),
             Event::Installed { view } => self.installed(now, view, out),
-            Event::Learn { me, from } => self.learn(now, me, vec![from], out),
+            Event::Learn { me, sources } => self.learn_ahead(now, me, sources, out),
         }
     }
 }

@@ -16,7 +16,7 @@ use mainstay_region::region::{Phase, Region};
 use mainstay_types::id::StoreId;
 use mainstay_types::machine::Machine;
 use mainstay_types::time::Time;
-use mainstay_types::view::{JoinerId, MemberId, View, ViewId};
+use mainstay_types::view::{JoinerId, Member, MemberId, View, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reports are gathered.
@@ -137,15 +137,9 @@ impl Replica {
         let Ok(Cuts { regions, full }) = Cuts::decode(cut) else {
             return out.push(Effect::Unreadable { from: None });
         };
-        let my_store = self.config.me.store;
         let me = view.member(&self.config.me).map_or_else(|| outside(&self.config.me), |member| member.id());
-        let others = || view.members.iter().filter(|member| member.joiner.store != my_store);
-        let mut sources: Vec<MemberId> =
-            others().filter(|member| full.contains(&member.joiner.store)).map(|member| member.id()).collect();
-        if sources.is_empty() {
-            // None of those who had all of it is in the view: whoever has it meanwhile.
-            sources = others().map(|member| member.id()).collect();
-        }
+        let sources = self.sources(view, &full);
+        self.learned.clear();
         self.fetching = Some(Fetching { view: view.id, ready: BTreeSet::new() });
         for RegionCut { region, definition, bytes: cut } in regions {
             self.host(region, definition);
@@ -153,6 +147,46 @@ impl Replica {
             self.region_step(now, region, RegionEvent::Fetch { me, view, cut, sources });
         }
         self.fetched();
+    }
+
+    /// A view shows itself to this node, which is in none: the regions are filled by its members.
+    pub(crate) fn learn(&mut self, now: Time, view: &View, cut: &[u8], out: &mut Vec<Effect>) {
+        if self.view().is_some() || view.id <= self.group().record().view_id() {
+            // It is old news: what was shown waited for the record.
+            return;
+        }
+        let Ok(Cuts { regions, full }) = Cuts::decode(cut) else {
+            return out.push(Effect::Unreadable { from: None });
+        };
+        let (me, sources) = (outside(&self.config.me), self.sources(view, &full));
+        self.learned.clear();
+        for RegionCut { region, definition, .. } in regions {
+            self.host(region, definition);
+            self.region_step(now, region, RegionEvent::Learn { me, sources: sources.clone() });
+        }
+        self.all_learned();
+    }
+
+    /// A region has been filled.
+    pub(crate) fn learned(&mut self, region: RegionId) {
+        self.learned.insert(region);
+        self.all_learned();
+    }
+
+    fn all_learned(&mut self) {
+        if self.learned.len() == self.regions.len() {
+            self.tell(GroupEvent::Learned);
+        }
+    }
+
+    /// Who can fill the copies of this node: those who had all when the view before ended; where none of them is in the view, whoever has it
+    /// meanwhile.
+    fn sources(&self, view: &View, full: &[StoreId]) -> Vec<MemberId> {
+        let my_store = self.config.me.store;
+        let others = || view.members.iter().filter(|member| member.joiner.store != my_store);
+        let had_all = others().filter(|member| full.contains(&member.joiner.store));
+        let sources: Vec<MemberId> = had_all.map(Member::id).collect();
+        if sources.is_empty() { others().map(Member::id).collect() } else { sources }
     }
 
     /// Takes up a region that another node told of.

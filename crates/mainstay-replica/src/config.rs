@@ -2,7 +2,7 @@
 
 use crate::definition::{Definition, DefinitionError, RegionId};
 use mainstay_group::limits::{Limits as GroupLimits, Timing};
-use mainstay_group::record::RecordError;
+use mainstay_group::record::{Record, RecordError};
 use mainstay_region::limits::{Limits as RegionLimits, Times};
 use mainstay_region::record::RecoverError;
 use mainstay_types::id::ClusterId;
@@ -73,6 +73,16 @@ pub struct Stored {
     pub record: Option<Vec<u8>>,
     /// Every record of [`crate::effect::Effect::Append`] that was found, in order.
     pub records: Vec<(RegionId, Vec<u8>)>,
+}
+
+impl Stored {
+    /// Whether the store knows where its group is: a view has named it.
+    #[must_use]
+    pub fn knows_group(&self) -> bool {
+        let record = self.record.as_deref().map(Record::parse);
+        // One that cannot be read is refused at the start, with what is wrong.
+        record.is_some_and(|record| record.is_ok_and(|record| record.installed.is_some()))
+    }
 }
 
 /// A node that cannot start so. Nothing was changed.

@@ -22,7 +22,7 @@ use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, View, ViewId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The request for a report that nobody wants: the group's begin at 1.
 const UNASKED: u64 = 0;
@@ -47,6 +47,8 @@ pub struct Replica {
     pub(crate) reporting: Option<Reporting>,
     pub(crate) settling: Option<Settling>,
     pub(crate) fetching: Option<Fetching>,
+    /// Regions that were filled before this node is let in.
+    pub(crate) learned: BTreeSet<RegionId>,
     /// The records of a new group: they leave when the first records of its regions are safe.
     founding: Option<Vec<(u64, Vec<u8>)>>,
     /// No record of the group is durable yet: none of a region may be either, since they mean nothing without it.
@@ -86,7 +88,10 @@ impl Replica {
             (None, None) => Vec::new(),
         };
         let ready = record.as_ref().map_or(ViewId::NONE, |record| record.ready);
-        let regions = recover(&config, defined, stored.records, ready, begins)?;
+        // A store that was let in nowhere vouches for nothing: what it had learned, it learns again.
+        let vouches = installed.is_some() || record.is_none();
+        let records = if vouches { stored.records } else { Vec::new() };
+        let regions = recover(&config, defined, records, ready, begins)?;
         let unrecorded = record.is_none() && !begins;
         let group_config = GroupConfig {
             me: config.me,
@@ -110,6 +115,7 @@ impl Replica {
             reporting: None,
             settling: None,
             fetching: None,
+            learned: BTreeSet::new(),
             founding: begins.then(Vec::new),
             unrecorded,
             deferred: None,
@@ -239,6 +245,7 @@ impl Replica {
             GroupEffect::Settle { view, ballot, reports } => self.settle(now, (view, ballot), &reports, out),
             GroupEffect::Fetch { view, cut, .. } if self.unrecorded => self.deferred = Some((view, cut)),
             GroupEffect::Fetch { view, cut, .. } => self.fetch(now, &view, &cut, out),
+            GroupEffect::Learn { view, cut } => self.learn(now, &view, &cut, out),
             GroupEffect::Installed { view, .. } => {
                 // The view's lease is told anew, however long it is.
                 self.leased = Time::EPOCH;
@@ -288,7 +295,7 @@ impl Replica {
             RegionEffect::Report { request, bytes } => self.reported(region, request, bytes),
             RegionEffect::Cut(bytes) => self.cut(region, bytes),
             RegionEffect::Unsettled { .. } => self.unsettled(out),
-            RegionEffect::Learned => {}
+            RegionEffect::Learned => self.learned(region),
         }
     }
 

@@ -1,4 +1,4 @@
-//! One node alone: it founds a group, waits for its records, answers, and is found again.
+//! One node alone founds a group, waits for its records, answers, and is found again; one that joins counts when it has learned.
 
 use mainstay_region::effect::RecordNumber;
 use mainstay_region::message::{Body, Message as RegionMessage};
@@ -8,12 +8,15 @@ use mainstay_replica::config::{Begin, Config, StartError, Stored};
 use mainstay_replica::definition::{Definition, RegionId};
 use mainstay_replica::effect::Effect;
 use mainstay_replica::event::Event;
+use mainstay_replica::message::Message;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::{ClientId, ClusterId, Incarnation, Sequence, StoreId, ThreadId};
 use mainstay_types::machine::Machine;
 use mainstay_types::operation::OperationId;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, ViewId};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 const REGION: RegionId = RegionId(1);
 
@@ -90,4 +93,101 @@ fn a_founder_serves_when_all_is_safe_and_answers_when_the_write_is() {
     let lost = Stored { record: None, ..stored };
     let refused = Replica::start(config(2, false), lost, now, &mut Vec::new()).map(|_| ());
     assert_eq!(refused, Err(StartError::RecordLost));
+}
+
+/// Nodes whose disks are quick, over a network that delivers at once but for what is lost.
+struct Net {
+    now: Time,
+    nodes: Vec<Replica>,
+    mail: VecDeque<(Address, Message)>,
+    /// Messages between copies arrive.
+    filled: bool,
+    answered: Vec<Body>,
+}
+
+impl Net {
+    fn start(&mut self, number: u8, begin: Option<Begin>) {
+        let address = |number| Address::v4([10, 0, 0, number], 7171);
+        let me = JoinerId { address: address(number), store: StoreId([number; 16]), life: Incarnation(1) };
+        let mut out = Vec::new();
+        let config = Config::of(me, vec![address(1)], begin);
+        let node = Replica::start(config, Stored::default(), self.now, &mut out).expect("it starts");
+        self.nodes.push(node);
+        self.perform(self.nodes.len() - 1, out);
+    }
+
+    fn step(&mut self, at: usize, event: Event) {
+        let mut out = Vec::new();
+        self.nodes[at].step(self.now, event, &mut out);
+        self.perform(at, out);
+    }
+
+    fn perform(&mut self, at: usize, out: Vec<Effect>) {
+        for effect in out {
+            match effect {
+                Effect::Send { message: Message::Region { .. }, .. } if !self.filled => {}
+                Effect::Send { to, message } => self.mail.push_back((to, message)),
+                Effect::PersistRecord { ticket, .. } => self.step(at, Event::Persisted { ticket }),
+                Effect::Append { region, record, .. } => self.step(at, Event::Appended { region, record }),
+                Effect::Answer { message, .. } => self.answered.push(message.body),
+                _ => {}
+            }
+        }
+    }
+
+    fn pass(&mut self, ticks: u32) {
+        for _ in 0..ticks {
+            self.now = self.now.after(Duration::from_millis(5));
+            (0..self.nodes.len()).for_each(|at| self.step(at, Event::Tick));
+            while let Some((to, message)) = self.mail.pop_front() {
+                let at = usize::from(to.ip[15]) - 1;
+                if at < self.nodes.len() {
+                    self.step(at, Event::Arrived(message));
+                }
+            }
+        }
+    }
+
+    fn members(&self) -> usize {
+        self.nodes[0].view().map_or(0, |view| view.members.len())
+    }
+
+    fn has_key(&self, at: usize) -> bool {
+        self.nodes[at]
+            .regions()
+            .any(|(_, _, region)| (0..2).any(|shard| region.state(shard).value(b"key").is_some()))
+    }
+}
+
+/// A region that all must acknowledge stood still from the moment in which a node was let in until it had learned the region.
+#[test]
+fn a_node_that_joins_counts_when_it_has_learned() {
+    let regions = vec![Definition { shards: 2, acknowledged_by_all: true, ..Definition::named("orders") }];
+    let begin = Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions };
+    let mut net = Net {
+        now: Time(1_000_000_000),
+        nodes: Vec::new(),
+        mail: VecDeque::new(),
+        filled: false,
+        answered: Vec::new(),
+    };
+    net.start(1, Some(begin));
+    net.pass(10);
+    net.start(2, None);
+    net.pass(400);
+    assert_eq!(net.members(), 1, "it has not learned");
+    net.step(0, put());
+    net.pass(1);
+    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done.stable);
+    assert!(net.answered.iter().any(done), "nobody waits for it: {:?}", net.answered);
+    net.filled = true;
+    let mut ticks = 0;
+    while net.members() == 1 {
+        net.pass(1);
+        ticks += 1;
+        assert!(ticks < 2000, "it is let in");
+    }
+    assert!(net.has_key(1), "it was filled outside");
+    net.pass(100);
+    assert!(net.nodes.iter().all(|node| node.serves(net.now)));
 }

@@ -239,6 +239,8 @@ reach! {
     StoreLost = "store_lost",
     /// A member was out of the view that goes on, and was told.
     Expelled = "expelled",
+    /// A process that asked to be let in was shown the view first.
+    FilledFirst = "filled_first",
     /// A member never entered the view that it was let into.
     JoinedAndDied = "joined_and_died",
     /// A member left in order.

@@ -2,7 +2,7 @@
 
 use crate::rig::joiner;
 use mainstay_group::ballot::{Ballot, Because, Departure, Promised, Proposal};
-use mainstay_group::message::{Body, Message, MessageError, Refusal};
+use mainstay_group::message::{Body, Message, MessageError, PROTOCOL, Refusal};
 use mainstay_group::record::{Record, RecordError};
 use mainstay_types::id::{ClusterId, StoreId};
 use mainstay_types::view::{Member, MemberId, Offer, View, ViewId};
@@ -43,7 +43,7 @@ fn bodies() -> Vec<Body> {
         Body::Verify { suspect: member },
         Body::Verified { suspect: member, silent: true },
         Body::Leave,
-        Body::Join { offer: Offer::server(), votes: true, hears: false },
+        Body::Join { offer: Offer::server(), votes: true, hears: false, learned: true },
         Body::Located { coordinator: joiner(1, 1).address },
         Body::Prepare { ballot },
         Body::Promise { ballot, promised: Box::new(promised) },
@@ -75,7 +75,7 @@ fn messages_read_back_and_no_part_of_one_is_taken_for_one() {
         bytes.push(0);
         assert!(Message::parse(&bytes).is_err());
         bytes[0] += 1;
-        assert_eq!(Message::parse(&bytes), Err(MessageError::Protocol { found: 2 }));
+        assert_eq!(Message::parse(&bytes), Err(MessageError::Protocol { found: PROTOCOL + 1 }));
     }
 }
 

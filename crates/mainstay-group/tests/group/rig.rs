@@ -38,6 +38,9 @@ pub(crate) struct Rig {
     /// Whose regions fetch nothing for now.
     pub(crate) learning: BTreeSet<u8>,
     pub(crate) fetching: BTreeMap<u8, ViewId>,
+    /// Whose regions nobody fills before it is let in, and who was asked to.
+    pub(crate) unfilled: BTreeSet<u8>,
+    pub(crate) shown: Vec<u8>,
     /// Who listens at another port than it did first.
     pub(crate) moved: BTreeSet<u8>,
     /// Cuts that are held back, while there is a place to hold them.
@@ -57,6 +60,8 @@ impl Rig {
             expelled: Vec::new(),
             refused: Vec::new(),
             learning: BTreeSet::new(),
+            unfilled: BTreeSet::new(),
+            shown: Vec::new(),
             moved: BTreeSet::new(),
             late_cuts: None,
             fetching: BTreeMap::new(),
@@ -137,6 +142,8 @@ impl Rig {
                     self.fetching.insert(number, view.id);
                 }
                 Effect::Fetch { view, .. } => self.step(number, Event::Fetched { view: view.id }),
+                Effect::Learn { .. } if self.unfilled.contains(&number) => self.shown.push(number),
+                Effect::Learn { .. } => self.step(number, Event::Learned),
                 Effect::Expelled { explanation } => self.expelled.push((number, explanation)),
                 Effect::Refused { refusal } => self.refused.push((number, refusal)),
                 Effect::Left => drop(self.groups.remove(&number)),

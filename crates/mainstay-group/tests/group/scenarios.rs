@@ -153,6 +153,40 @@ fn two_groups_never_mix() {
     assert_eq!(refused.err(), Some(StartError::InGroup { cluster: ClusterId([8; 16]) }));
 }
 
+/// A view would wait for a new member that lacks the data; the group goes on without, and takes it in when it has learned.
+#[test]
+fn a_server_that_is_new_is_let_in_when_it_has_learned() {
+    let mut rig = Rig::of(&[1]);
+    rig.unfilled.insert(2);
+    rig.start(2, 1, 1, None);
+    rig.run(40);
+    assert_eq!((rig.names(1), rig.serves(1)), (vec![1], true));
+    assert!(rig.shown.len() > 1, "it is shown the view until it has learned");
+    rig.step(2, Event::Learned);
+    rig.run(10);
+    assert_eq!(rig.names(1), [1, 2]);
+    assert!(rig.serves(1) && rig.serves(2));
+}
+
+/// Where those who are in lack the data, one who has it may be outside: nobody waits for another to learn first.
+#[test]
+fn who_comes_to_members_without_the_data_is_let_in_at_once() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.learning.extend([1, 2]);
+    rig.groups.remove(&3);
+    rig.run(40);
+    assert_eq!(rig.names(1), [1, 2]);
+    assert!(!rig.serves(1) && !rig.serves(2));
+    rig.unfilled.insert(3);
+    rig.start(3, 2, 1, None);
+    rig.run(60);
+    assert_eq!((rig.names(3), rig.shown.len()), (vec![1, 2, 3], 0));
+    rig.learned(1);
+    rig.learned(2);
+    rig.run(5);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
+}
+
 /// A region that still learns has nothing to report: its member promises all the same, and the others go on.
 #[test]
 fn a_member_without_the_data_promises_without_a_report() {

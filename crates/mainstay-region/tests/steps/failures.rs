@@ -179,7 +179,7 @@ fn a_member_that_joins_under_load_has_all_and_answers_repetitions() {
     let joiner = member(3, 2).id();
     net.copies.insert(joiner, Region::new(net.config));
     let from = net.id(1);
-    net.step(joiner, Event::Learn { me: joiner, from });
+    net.step(joiner, Event::Learn { me: joiner, sources: vec![from] });
     net.call(increment());
     net.run();
     net.pass(100);

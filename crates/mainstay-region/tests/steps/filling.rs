@@ -88,7 +88,7 @@ fn a_copy_that_falls_behind_fills_nobody_any_more() {
     let (second, first) = (net.id(1), net.id(0));
     fetch(&mut net, third);
     net.run_only(|under_way| under_way.to == Party::Member(second));
-    net.step(second, Event::Learn { me: second, from: first });
+    net.step(second, Event::Learn { me: second, sources: vec![first] });
     net.queue.clear();
     let message = Message { view: ViewId(2), shard: 0, body: Body::ImageNext { image: 1 } };
     net.step(second, Event::Received { from: Party::Member(third), message });

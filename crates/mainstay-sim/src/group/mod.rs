@@ -32,6 +32,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::BeganAnew,
     Reach::StoreLost,
     Reach::Expelled,
+    Reach::FilledFirst,
     Reach::JoinedAndDied,
     Reach::LeftInOrder,
     Reach::TwoGroups,

@@ -34,6 +34,7 @@ impl World {
                 self.processes[machine].facts.extend(take_facts(&cut));
                 Event::Fetched { view: view.id }
             }
+            Done::Learned => Event::Learned,
         };
         self.step(machine, event);
     }

@@ -49,6 +49,7 @@ pub(crate) enum Done {
     Report { view: ViewId, request: u64 },
     Cut { view: ViewId, ballot: Ballot, bytes: Vec<u8> },
     Fetched { view: View, base: ViewId, cut: Vec<u8> },
+    Learned,
 }
 
 struct Scheduled {
@@ -407,6 +408,10 @@ impl World {
                 }
                 self.trace_line(format_args!("process {machine} knows {view}"));
                 self.ask_regions(machine, life, Done::Fetched { view, base, cut });
+            }
+            Effect::Learn { .. } => {
+                self.reached.hit(Reach::FilledFirst);
+                self.ask_regions(machine, life, Done::Learned);
             }
             Effect::Installed { view, cut } => {
                 let held = take_facts(&cut).all(|fact| process.facts.contains(&fact));

@@ -89,7 +89,7 @@ impl RegionWorld {
             (host.learning, host.learns_from, host.learn_id) = (true, Some(from), Some(host.id));
             host.learned = false;
             let me = host.id;
-            self.say(at, Event::Learn { me, from });
+            self.say(at, Event::Learn { me, sources: vec![from] });
         }
     }
 
