@@ -62,9 +62,15 @@ impl RegionWorld {
         }
     }
 
-    /// Whether it has everything, or nearly, that a member of the next view needs.
+    /// Whether it has everything, or nearly, that a member of the next view needs. Where no member has, whoever comes may be the one who does: a group
+    /// lets it in at once (docs/group.md, learn first), and would wait for ever if it did not.
     fn can_join(&self, at: usize) -> bool {
-        self.hosts[at].learned || self.full(at)
+        self.hosts[at].learned || self.full(at) || self.none_full()
+    }
+
+    /// Whether no member has the data of the view.
+    fn none_full(&self) -> bool {
+        !(0..self.hosts.len()).any(|at| self.is_member(at) && self.full(at))
     }
 
     /// Lets those that are not in the view be filled by those that are.
@@ -213,10 +219,11 @@ impl RegionWorld {
             self.hit(Reach::MemberLeftOut);
         }
         let bold = !self.healed() && self.random.chance(150);
+        let none_full = self.none_full();
         let full = reports.keys().filter(|store| self.source.prepared.contains(store)).count();
         for host in self.hosts.iter().filter(|host| host.up() && !reports.contains_key(&host.store)) {
             // Those that have no copy yet are at most as many as the others. Now and then one is let in that has nothing at all.
-            if (host.learned || bold) && members.len() < 2 * full {
+            if none_full || ((host.learned || bold) && members.len() < 2 * full) {
                 members.push(host.member(id));
             }
         }
@@ -246,6 +253,10 @@ impl RegionWorld {
         *known = view.max(*known);
         if view == self.source.id() && self.source.has_store(store) {
             self.source.prepared.insert(store);
+            if let Doing::Gathering { reports, .. } = &mut self.source.doing {
+                // It has the data only now: what it reported before does not count as the report of one who has.
+                reports.remove(&store);
+            }
         }
     }
 
