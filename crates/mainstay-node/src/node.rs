@@ -440,6 +440,8 @@ impl Node {
                     Err(error) => self.fail(now, format!("the regions' journal: {error}")),
                 }
             }
+            Effect::CheckpointBegins => self.store.checkpoint_begins(),
+            Effect::Trim => self.store.trim(),
             Effect::Wake { at } => self.wake = at,
             Effect::AskArbiter { .. } => {
                 tracing::warn!("the group has an arbiter, and this version speaks to none");

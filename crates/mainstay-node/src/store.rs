@@ -79,9 +79,26 @@ pub enum StoreError {
 /// What the thread is asked to do.
 #[derive(Debug)]
 enum Job {
-    Persist { ticket: u64, bytes: Vec<u8> },
-    Append { parts: Parts, level: Level, region: RegionId, record: RecordNumber },
-    Commit { end: Lsn, region: RegionId, record: RecordNumber },
+    Persist {
+        ticket: u64,
+        bytes: Vec<u8>,
+    },
+    Append {
+        parts: Parts,
+        level: Level,
+        region: RegionId,
+        record: RecordNumber,
+    },
+    Commit {
+        end: Lsn,
+        region: RegionId,
+        record: RecordNumber,
+    },
+    /// When all up to `end` is durable, nothing before `first` is needed.
+    Trim {
+        end: Lsn,
+        first: Lsn,
+    },
 }
 
 /// What is left of a record to be appended.
@@ -135,6 +152,8 @@ pub(crate) struct Store {
     /// How many jobs were done when that was looked at last, and since when it was so many.
     seen: (u64, Time),
     jobs: Option<mpsc::Sender<Job>>,
+    /// Where the journal ended when the last checkpoints began.
+    checkpoints_at: Option<Lsn>,
     thread: Option<JoinHandle<()>>,
     /// The store's identity.
     pub(crate) id: StoreId,
@@ -209,6 +228,7 @@ impl Store {
             jobs_asked: 0,
             seen: (0, Time::EPOCH),
             jobs: Some(jobs),
+            checkpoints_at: None,
             thread: Some(thread),
             id,
             life,
@@ -269,6 +289,18 @@ impl Store {
         self.ask(Job::Persist { ticket, bytes });
     }
 
+    /// Checkpoints of all regions follow: what is before them may go when they are whole.
+    pub(crate) fn checkpoint_begins(&mut self) {
+        self.checkpoints_at = Some(self.log.end());
+    }
+
+    /// Drops what is before the last checkpoints, behind a sync of them: at level process too, since power may go while they are in the ring alone.
+    pub(crate) fn trim(&mut self) {
+        if let Some(first) = self.checkpoints_at.take() {
+            self.ask(Job::Trim { end: self.log.end(), first });
+        }
+    }
+
     fn ask(&mut self, job: Job) {
         self.jobs_asked += 1;
         if let Some(jobs) = &self.jobs {
@@ -312,7 +344,7 @@ fn perform(
     let tell = |told| done.send(Input::Disk(told)).is_ok();
     while let Ok(first) = queue.recv() {
         let mut last_of_region: BTreeMap<RegionId, RecordNumber> = BTreeMap::new();
-        let mut commit_to = None;
+        let (mut commit_to, mut trim_to) = (None, None);
         let mut jobs: u64 = 0;
         // Whatever waits is made durable by one sync.
         for job in std::iter::once(first).chain(queue.try_iter()) {
@@ -349,6 +381,7 @@ fn perform(
                     commit_to = Some(end);
                     last_of_region.insert(region, record);
                 }
+                Job::Trim { end, first } => (commit_to, trim_to) = (Some(end), Some(first)),
             }
         }
         let Some(end) = commit_to else {
@@ -360,6 +393,9 @@ fn perform(
             return;
         }
         progress.jobs_done.fetch_add(jobs, Ordering::Release);
+        if let Some(first) = trim_to {
+            log.trim(first);
+        }
         for (region, record) in last_of_region {
             if !tell(DiskDone::Appended { region, record }) {
                 return;
@@ -397,6 +433,34 @@ fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use mainstay_journal::geometry::Geometry;
+
+    /// What is behind the place where checkpoints began is found, and nothing of what was before.
+    #[test]
+    fn a_directory_is_trimmed_behind_whole_checkpoints() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let (done, _told) = tokio::sync::mpsc::unbounded_channel();
+        let (mut store, _) = Store::open(folder.path(), "", done.clone()).expect("it is made");
+        let region = RegionId(1);
+        let append = |store: &mut Store, record: u64| {
+            let bytes = vec![u8::try_from(record).expect("few records"); 100];
+            store.append(Level::Process, region, RecordNumber(record), bytes).expect("there is room");
+        };
+        (1..=50).for_each(|record| append(&mut store, record));
+        let before = store.journal_bytes();
+        store.checkpoint_begins();
+        (51..=53).for_each(|record| append(&mut store, record));
+        store.trim();
+        let mut patience = 6000;
+        while store.journal_bytes() >= before {
+            std::thread::sleep(Duration::from_millis(10));
+            patience -= 1;
+            assert!(patience > 0, "it is trimmed");
+        }
+        drop(store);
+        let (_, stored) = Store::open(folder.path(), "", done).expect("it is there");
+        let found: Vec<u8> = stored.records.iter().map(|(_, bytes)| bytes[0]).collect();
+        assert_eq!(found, [51, 52, 53]);
+    }
 
     #[test]
     fn a_directory_gives_back_what_was_kept_in_it() {

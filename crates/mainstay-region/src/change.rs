@@ -202,6 +202,7 @@ impl Region {
         }
         let limits = self.config.limits;
         self.phase = Phase::Wedged;
+        self.checkpointing = None;
         self.forget_undurable();
         for (shard, tail) in (0..).zip(cut.shards) {
             let standing = self.standing;
@@ -230,6 +231,7 @@ impl Region {
             return None;
         }
         self.phase = Phase::Wedged;
+        self.checkpointing = None;
         self.forget_undurable();
         self.shards.iter_mut().for_each(|shard| shard.begin(view));
         self.standing = view;
@@ -242,7 +244,7 @@ impl Region {
     }
 
     pub(crate) fn redo_accepted(&mut self, shard: u16, counter: u64, entry: Entry) -> Option<()> {
-        if shard >= self.config.shards || self.phase == Phase::Learning {
+        if shard >= self.config.shards || self.phase == Phase::Learning || self.standing == ViewId::NONE {
             return None;
         }
         let limits = self.config.limits;
@@ -252,7 +254,7 @@ impl Region {
     }
 
     pub(crate) fn redo_marks(&mut self, shard: u16, stable: u64, everywhere: u64) -> Option<()> {
-        if shard >= self.config.shards {
+        if shard >= self.config.shards || self.standing == ViewId::NONE {
             return None;
         }
         let (standing, limits) = (self.standing, self.config.limits);

@@ -61,6 +61,8 @@ pub enum Event {
         /// The view.
         view: ViewId,
     },
+    /// The journal has grown: keep a checkpoint in it ([`Effect::Checkpointed`]), if [`crate::region::Region::can_checkpoint`].
+    Checkpoint,
     /// This process is to join: let one of these fill it, while writes go on, and say [`Effect::Learned`]. What it had before is given up. Said again,
     /// it goes on with the one that fills it, if that is still among them.
     Learn {
@@ -113,4 +115,6 @@ pub enum Effect {
     },
     /// This copy has everything that the member that fills it has: the group may take it into a view.
     Learned,
+    /// The checkpoint is whole and safe: this region's records before [`Event::Checkpoint`] are not needed any more, nor those of earlier lives.
+    Checkpointed,
 }

@@ -9,12 +9,14 @@
 
 use crate::duplicates::Duplicates;
 use crate::effect::Effect;
+use crate::limits::Config;
 use crate::message::{Body, ImagePart, Party, ThreadRows};
 use crate::record::Record;
 use crate::region::{Phase, Region};
 use crate::shard::Shard;
 use crate::state::{Applied, Forgotten};
 use mainstay_types::id::{ClientId, ThreadId};
+use mainstay_types::operation::Version;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, ViewId};
@@ -30,8 +32,9 @@ pub(crate) struct Filling {
     asked: Time,
 }
 
+/// What of a copy's state comes next.
 #[derive(Clone, Debug)]
-enum Next {
+pub(crate) enum Next {
     Values { shard: u16, after: Option<Vec<u8>> },
     Duplicates { shard: u16, after: Option<(ClientId, ThreadId)> },
     Nothing,
@@ -60,6 +63,7 @@ impl Region {
         let Some(from) = sources.next() else { return };
         // Whoever this copy fills gets no more of it: what it has is about to be given up. They ask elsewhere.
         self.fillings.clear();
+        self.checkpointing = None;
         let image = self.learning.as_ref().map_or(0, |learning| learning.image) + 1;
         let others = sources.collect();
         self.learning =
@@ -166,9 +170,14 @@ impl Region {
         }
         let next = Next::Values { shard: 0, after: None };
         self.fillings.insert(member, Filling { image, number: 0, next, asked: now });
+        let part = ImagePart::Began { standing: self.standing, at: self.stands_at() };
+        self.send_part(member, 0, part, out);
+    }
+
+    /// Of each shard: the version that its state stands at, and the highest client that its table has forgotten.
+    pub(crate) fn stands_at(&self) -> Vec<(Version, ClientId)> {
         let stands = |shard: &Shard| (shard.state.at, shard.state.duplicates.evicted());
-        let at = self.shards.iter().map(stands).collect();
-        self.send_part(member, 0, ImagePart::Began { standing: self.standing, at }, out);
+        self.shards.iter().map(stands).collect()
     }
 
     /// Sends a member no more of an image: it is gone, or has all. One that still needs it asks again.
@@ -184,31 +193,32 @@ impl Region {
     }
 
     fn fill_next(&mut self, now: Time, member: MemberId, out: &mut Vec<Effect>) {
-        let bytes_max = self.config.limits.image_chunk_bytes_max;
         let Some(filling) = self.fillings.get(&member) else { return };
-        let (shard, part, next) = match filling.next.clone() {
-            Next::Nothing => return,
-            Next::Values { shard, after } => {
-                let chunk = self.values(shard, after, bytes_max);
-                match chunk.last() {
-                    Some((last, _)) => {
-                        let next = Next::Values { shard, after: Some(last.clone()) };
-                        (shard, ImagePart::Values(chunk), next)
-                    }
-                    None => {
-                        let (part, next) = self.rows(shard, None, bytes_max);
-                        (shard, part, next)
-                    }
-                }
-            }
-            Next::Duplicates { shard, after } => {
-                let (part, next) = self.rows(shard, after, bytes_max);
-                (shard, part, next)
-            }
-        };
+        let Some((shard, part, next)) = self.next_part(&filling.next) else { return };
         let filling = self.fillings.get_mut(&member).expect("it was there");
         (filling.next, filling.asked) = (next, now);
         self.send_part(member, shard, part, out);
+    }
+
+    /// The next part of an image, and what comes behind it.
+    pub(crate) fn next_part(&self, next: &Next) -> Option<(u16, ImagePart, Next)> {
+        let bytes_max = self.config.limits.image_chunk_bytes_max;
+        match next {
+            Next::Nothing => None,
+            Next::Values { shard, after } => {
+                let (shard, chunk) = (*shard, self.values(*shard, after.clone(), bytes_max));
+                let Some((last, _)) = chunk.last() else {
+                    let (part, next) = self.rows(shard, None, bytes_max);
+                    return Some((shard, part, next));
+                };
+                let next = Next::Values { shard, after: Some(last.clone()) };
+                Some((shard, ImagePart::Values(chunk), next))
+            }
+            Next::Duplicates { shard, after } => {
+                let (part, next) = self.rows(*shard, *after, bytes_max);
+                Some((*shard, part, next))
+            }
+        }
     }
 
     fn values(
@@ -322,53 +332,19 @@ impl Region {
     }
 
     fn take_image_part(&mut self, shard: u16, part: ImagePart) -> Option<()> {
-        let limits = self.config.limits;
-        match part {
-            ImagePart::Began { standing, at } => {
-                if at.len() != self.shards.len() {
-                    return None;
+        if matches!(part, ImagePart::Began { .. }) {
+            self.forget_undurable();
+        }
+        if let Some(learning) = &mut self.learning {
+            match &part {
+                ImagePart::Began { standing: view, .. } | ImagePart::Standing(view) => {
+                    learning.standing = Some(*view);
                 }
-                self.forget_undurable();
-                self.shards = vec![Shard::default(); at.len()];
-                for (shard, (at, evicted)) in self.shards.iter_mut().zip(at) {
-                    shard.state.duplicates = Duplicates::behind(evicted);
-                    shard.state.at = at;
-                    shard.state.history_behind = at;
-                }
-                if let Some(learning) = &mut self.learning {
-                    learning.standing = Some(standing);
-                }
-            }
-            ImagePart::Values(values) => {
-                let state = &mut self.shards.get_mut(usize::from(shard))?.state;
-                values.into_iter().for_each(|(key, stored)| state.fill(&key, stored));
-            }
-            ImagePart::Duplicates(ThreadRows { rows }) => {
-                if self.config.rules.keep(Rule::TableMovesWithData) {
-                    self.shards.get_mut(usize::from(shard))?.state.duplicates.fill(rows);
-                }
-            }
-            ImagePart::Complete => {
-                if let Some(learning) = &mut self.learning {
-                    learning.complete = true;
-                }
-            }
-            ImagePart::Change { applied, forgotten } => {
-                let state = &mut self.shards.get_mut(usize::from(shard))?.state;
-                if applied.version <= state.at {
-                    return None;
-                }
-                state.apply_as_told(&applied, &limits);
-                forgotten.into_iter().for_each(|thread| state.duplicates.forget(thread));
-            }
-            ImagePart::Standing(view) => {
-                self.shards.iter_mut().for_each(|shard| shard.begin(view));
-                if let Some(learning) = &mut self.learning {
-                    learning.standing = Some(view);
-                }
+                ImagePart::Complete => learning.complete = true,
+                _ => {}
             }
         }
-        Some(())
+        fill_shards(&self.config, &mut self.shards, shard, part)
     }
 
     pub(crate) fn redo_image(&mut self, shard: u16, part: ImagePart) -> Option<()> {
@@ -401,4 +377,46 @@ impl Region {
         self.shards.iter_mut().for_each(|shard| shard.begin_filled(view));
         (learning.standing == Some(view)).then_some(())
     }
+}
+
+/// Takes a part of an image into the shards of a copy that is being filled, or found again. `None` if it does not fit behind those before it.
+pub(crate) fn fill_shards(
+    config: &Config,
+    shards: &mut Vec<Shard>,
+    shard: u16,
+    part: ImagePart,
+) -> Option<()> {
+    match part {
+        ImagePart::Began { at, .. } => {
+            if at.len() != shards.len() {
+                return None;
+            }
+            *shards = vec![Shard::default(); at.len()];
+            for (shard, (at, evicted)) in shards.iter_mut().zip(at) {
+                shard.state.duplicates = Duplicates::behind(evicted);
+                shard.state.at = at;
+                shard.state.history_behind = at;
+            }
+        }
+        ImagePart::Values(values) => {
+            let state = &mut shards.get_mut(usize::from(shard))?.state;
+            values.into_iter().for_each(|(key, stored)| state.fill(&key, stored));
+        }
+        ImagePart::Duplicates(ThreadRows { rows }) => {
+            if config.rules.keep(Rule::TableMovesWithData) {
+                shards.get_mut(usize::from(shard))?.state.duplicates.fill(rows);
+            }
+        }
+        ImagePart::Complete => {}
+        ImagePart::Change { applied, forgotten } => {
+            let state = &mut shards.get_mut(usize::from(shard))?.state;
+            if applied.version <= state.at {
+                return None;
+            }
+            state.apply_as_told(&applied, &config.limits);
+            forgotten.into_iter().for_each(|thread| state.duplicates.forget(thread));
+        }
+        ImagePart::Standing(view) => shards.iter_mut().for_each(|shard| shard.begin(view)),
+    }
+    Some(())
 }

@@ -9,6 +9,7 @@
 //!                               │         expiry.rs     values that end: the stamper says when, all copies remove them at the same version
 //!                               └──────── change.rs     Wedge, Report, Settle, Cut, Fetch, Ready, Installed
 //!                                         image.rs      how a copy that joins is filled while writes go on
+//!                                         checkpoint.rs the same into the journal, so that it can be trimmed
 //! ```
 //!
 //! It keeps no membership: views come in as events, and what a view change needs from a region goes out as opaque bytes. It opens
@@ -23,6 +24,7 @@
 
 pub mod batch;
 pub mod change;
+pub mod checkpoint;
 pub mod client;
 pub mod conversation;
 pub mod copies;

@@ -62,6 +62,8 @@ pub struct Limits {
     pub learners_max: usize,
     /// Keys and values in one message of an image, in bytes; one more entry may go beyond.
     pub image_chunk_bytes_max: usize,
+    /// Records of a checkpoint that are written with one tick, in bytes; one more may go beyond. At level `Process` nothing else sets the pace.
+    pub checkpoint_tick_bytes_max: usize,
     /// Entries of one answer to a scan.
     pub scan_entries_max: usize,
     /// Entries that are sent again to one member at a time.
@@ -89,6 +91,7 @@ impl Default for Limits {
             subscribers_max: 256,
             learners_max: 2,
             image_chunk_bytes_max: 64 << 10,
+            checkpoint_tick_bytes_max: 256 << 10,
             scan_entries_max: 256,
             repair_entries_max: 64,
         }

@@ -27,6 +27,14 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Bytes of its keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Operation { operation, .. } => operation.bytes(),
+            Self::Void | Self::Expire { .. } => 0,
+        }
+    }
+
     /// Whose operation it is.
     #[must_use]
     pub fn id(&self) -> Option<OperationId> {

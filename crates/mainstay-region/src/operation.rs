@@ -256,6 +256,14 @@ impl Operation {
         }
     }
 
+    /// Bytes of its keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.steps.iter().map(Self::bytes).sum(),
+            _ => self.key().len() + self.value_bytes(),
+        }
+    }
+
     /// Checks its lengths.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! What a region keeps in the journal, and how a copy is found again from it.
 
+use crate::checkpoint::{Restoring, last_whole};
 use crate::limits::Config;
 use crate::log::Entry;
 use crate::message::ImagePart;
@@ -55,7 +56,26 @@ pub enum Record {
         /// What.
         entry: Entry,
     },
+    /// A part of a checkpoint of this copy; the first begins it and `Complete` ends it.
+    Checkpoint {
+        /// The shard.
+        shard: u16,
+        /// The part.
+        part: ImagePart,
+    },
+    /// Entries that the log had when the checkpoint began.
+    CheckpointLog {
+        /// The shard.
+        shard: u16,
+        /// Counter of the first of them.
+        first: u64,
+        /// The entries, without gaps.
+        entries: Vec<Entry>,
+    },
 }
+
+/// What the bytes of a [`Record::Checkpoint`] begin with: its place among the cases.
+const CHECKPOINT: u8 = 6;
 
 /// A record cannot be read or does not fit behind those before it: the journal is not this region's, or damaged. The store takes part in
 /// no view change as it is; it joins as a new one.
@@ -73,6 +93,9 @@ pub enum RecoverError {
         /// Which, from 1.
         number: usize,
     },
+    /// They begin with a checkpoint that does not come to its end.
+    #[error("the records begin with a checkpoint that is not whole")]
+    Unfinished,
 }
 
 impl Record {
@@ -80,6 +103,14 @@ impl Record {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("a record can be written to memory")
+    }
+
+    /// The part, if it is one of a checkpoint: nothing else is decoded, since a journal has many records.
+    pub(crate) fn checkpoint_part(bytes: &[u8]) -> Option<ImagePart> {
+        match bytes.first().filter(|&&case| case == CHECKPOINT).and_then(|_| Self::decode(bytes)) {
+            Some(Self::Checkpoint { part, .. }) => Some(part),
+            _ => None,
+        }
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -98,15 +129,33 @@ impl Region {
     /// [`RecoverError`].
     pub fn recover<'a>(
         config: Config,
-        records: impl IntoIterator<Item = &'a [u8]>,
+        records: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>,
     ) -> Result<Self, RecoverError> {
+        let records = records.into_iter();
+        let from = last_whole(records.clone()).unwrap_or(0);
         let mut region = Self::new(config);
-        for (place, bytes) in records.into_iter().enumerate() {
+        let mut restoring = None;
+        for (place, bytes) in records.enumerate().skip(from) {
             let number = place + 1;
             let record = Record::decode(bytes).ok_or(RecoverError::Malformed { number })?;
-            region.redo(record).ok_or(RecoverError::OutOfPlace { number })?;
+            if place == from {
+                restoring = Restoring::begun_by(&record, config.shards);
+            }
+            let misplaced = RecoverError::OutOfPlace { number };
+            match &mut restoring {
+                Some(checkpoint) => {
+                    let whole = checkpoint.take(&mut region, record).ok_or(misplaced)?;
+                    if whole {
+                        restoring = None;
+                    }
+                }
+                None => region.redo(record).ok_or(misplaced)?,
+            }
         }
-        Ok(region)
+        match restoring {
+            Some(_) => Err(RecoverError::Unfinished),
+            None => Ok(region),
+        }
     }
 
     fn redo(&mut self, record: Record) -> Option<()> {
@@ -117,6 +166,7 @@ impl Region {
             Record::Image { shard, part } => self.redo_image(shard, part),
             Record::Filled { view } => self.redo_filled(view),
             Record::Unversioned { shard, entry } => self.redo_unversioned(shard, entry),
+            Record::Checkpoint { .. } | Record::CheckpointLog { .. } => Some(()),
         }
     }
 }

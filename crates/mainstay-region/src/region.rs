@@ -1,5 +1,6 @@
 //! The machine: one copy of a region, all its shards. Routes events; what is done about them stands in the files beside.
 
+use crate::checkpoint::Checkpointing;
 use crate::copies::Copies;
 use crate::effect::{Effect, Event, RecordNumber};
 use crate::expiry::WallClock;
@@ -49,10 +50,13 @@ pub struct Region {
     pub(crate) stampings: Vec<Stamping>,
     /// Records appended.
     pub(crate) record: RecordNumber,
+    /// Records up to this one are safe.
+    pub(crate) safe: RecordNumber,
     /// Positions that are not safe yet: record, shard, counter.
     undurable: VecDeque<(RecordNumber, u16, u64)>,
     pub(crate) fillings: BTreeMap<MemberId, Filling>,
     pub(crate) learning: Option<Learning>,
+    pub(crate) checkpointing: Option<Checkpointing>,
     /// The view to begin once this copy has its cut.
     pub(crate) awaited: Option<crate::change::Awaited>,
     subscribers: BTreeSet<(u16, ClientId)>,
@@ -75,9 +79,11 @@ impl Region {
             shards: vec![Shard::default(); shards],
             stampings: vec![Stamping::default(); shards],
             record: RecordNumber::default(),
+            safe: RecordNumber::default(),
             undurable: VecDeque::new(),
             fillings: BTreeMap::new(),
             learning: None,
+            checkpointing: None,
             awaited: None,
             subscribers: BTreeSet::new(),
         }
@@ -162,9 +168,13 @@ impl Region {
         out.push(Effect::Send { to, message, after });
     }
 
-    pub(crate) fn append(&mut self, record: &Record, out: &mut Vec<Effect>) {
+    /// Returns its length, in bytes.
+    pub(crate) fn append(&mut self, record: &Record, out: &mut Vec<Effect>) -> usize {
         self.record.0 += 1;
-        out.push(Effect::Append { record: self.record, bytes: record.encode() });
+        let bytes = record.encode();
+        let length = bytes.len();
+        out.push(Effect::Append { record: self.record, bytes });
+        length
     }
 
     pub(crate) fn append_marks(&mut self, shard: u16, out: &mut Vec<Effect>) {
@@ -451,6 +461,7 @@ impl Region {
                 self.send(shard, Party::Client(client), Body::Changed(applied.clone()), out);
             }
             self.fill_change(shard, applied, forgotten, out);
+            self.checkpoint_change(shard, applied, forgotten, out);
         }
     }
 
@@ -496,6 +507,8 @@ impl Region {
                 self.positioned(now, shard, me, (counter, now.0), out);
             }
         }
+        self.safe = self.safe.max(record);
+        self.finish_checkpoint(out);
     }
 
     /// Everything up to `counter` is safe when the last record is.
@@ -510,6 +523,7 @@ impl Region {
 
     fn tick(&mut self, now: Time, out: &mut Vec<Effect>) {
         self.tick_image(now, out);
+        self.tick_checkpoint(out);
         if self.phase != Phase::Serving {
             return;
         }
@@ -544,6 +558,7 @@ impl Machine for Region {
             Event::Settle { reports } => Self::settle(&reports, out),
             Event::Fetch { me, view, cut, sources } => self.fetch(now, me, &view, cut, sources, out),
             Event::Installed { view } => self.installed(now, view, out),
+            Event::Checkpoint => self.checkpoint(out),
             Event::Learn { me, sources } => self.learn_ahead(now, me, sources, out),
         }
     }

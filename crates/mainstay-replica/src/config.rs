@@ -32,6 +32,9 @@ pub struct Config {
     pub region_times: Times,
     /// Between two looks of the regions at the clock: several within the shortest of `region_times`.
     pub region_tick: Duration,
+    /// Records of regions that a start would read, in bytes, at which checkpoints begin; later, where the regions hold much, at twice what the last checkpoints
+    /// left.
+    pub checkpoint_bytes_min: u64,
     /// Which safety rules are kept: all, outside the simulator.
     pub rules: Rules,
 }
@@ -50,6 +53,7 @@ impl Config {
             region_limits: RegionLimits::default(),
             region_times: Times::default(),
             region_tick: Duration::from_millis(15),
+            checkpoint_bytes_min: 64 << 20,
             rules: Rules::KEPT,
         }
     }

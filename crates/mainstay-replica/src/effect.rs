@@ -29,6 +29,10 @@ pub enum Effect {
         /// What.
         message: mainstay_region::message::Message,
     },
+    /// Note where the journal ends now: checkpoints of all regions follow. It takes the place of an earlier note.
+    CheckpointBegins,
+    /// What is before the place that was noted last is not needed any more, once all that was appended since is durable at level `Disk`.
+    Trim,
     /// A client asked about a region that there is not. Nothing was done.
     NoRegion {
         /// Whom to tell.

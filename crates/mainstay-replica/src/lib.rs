@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `replica.rs` | the machine: starting, routing, when it serves |
 //! | `change.rs` | what the group asks of the regions when the view changes |
+//! | `checkpointing.rs` | when the journal of the regions is made shorter |
 //! | `hosted.rs` | one region beside its gate |
 //! | `config.rs` | what a node is told when it starts; why it cannot |
 //! | `definition.rs` | what a region is: agreed once, carried in every cut |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod checkpointing;
 pub mod config;
 pub mod definition;
 pub mod effect;

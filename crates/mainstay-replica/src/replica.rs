@@ -1,6 +1,7 @@
 //! The machine: starting on what a store kept, routing between group, regions and the world, and when it serves.
 
 use crate::change::{Fetching, Reporting, Settling, founding};
+use crate::checkpointing::Checkpointing;
 use crate::config::{Config, StartError, Stored};
 use crate::definition::{Definition, RegionId, numbered};
 use crate::effect::Effect;
@@ -49,6 +50,7 @@ pub struct Replica {
     pub(crate) fetching: Option<Fetching>,
     /// Regions that were filled before this node is let in.
     pub(crate) learned: BTreeSet<RegionId>,
+    pub(crate) checkpointing: Checkpointing,
     /// The records of a new group: they leave when the first records of its regions are safe.
     founding: Option<Vec<(u64, Vec<u8>)>>,
     /// No record of the group is durable yet: none of a region may be either, since they mean nothing without it.
@@ -90,6 +92,8 @@ impl Replica {
         let ready = record.as_ref().map_or(ViewId::NONE, |record| record.ready);
         // A store that was let in nowhere vouches for nothing: what it had learned, it learns again.
         let vouches = installed.is_some() || record.is_none();
+        let kept_bytes = stored.records.iter().map(|(_, record)| record.len() as u64).sum();
+        let checkpointing = Checkpointing::new(kept_bytes, config.checkpoint_bytes_min);
         let records = if vouches { stored.records } else { Vec::new() };
         let regions = recover(&config, defined, records, ready, begins)?;
         let unrecorded = record.is_none() && !begins;
@@ -116,6 +120,7 @@ impl Replica {
             settling: None,
             fetching: None,
             learned: BTreeSet::new(),
+            checkpointing,
             founding: begins.then(Vec::new),
             unrecorded,
             deferred: None,
@@ -281,7 +286,10 @@ impl Replica {
         out: &mut Vec<Effect>,
     ) {
         match effect {
-            RegionEffect::Append { record, bytes } => out.push(Effect::Append { region, record, bytes }),
+            RegionEffect::Append { record, bytes } => {
+                self.checkpointing.appended(bytes.len());
+                out.push(Effect::Append { region, record, bytes });
+            }
             RegionEffect::Send { to, message, after } => {
                 let leaving = match to {
                     Party::Client(client) => Leaving::Answer(client, message),
@@ -296,6 +304,7 @@ impl Replica {
             RegionEffect::Cut(bytes) => self.cut(region, bytes),
             RegionEffect::Unsettled { .. } => self.unsettled(out),
             RegionEffect::Learned => self.learned(region),
+            RegionEffect::Checkpointed => self.checkpointed(region, out),
         }
     }
 
@@ -411,12 +420,13 @@ impl Replica {
         self.group_step(now, GroupEvent::Persisted { ticket });
     }
 
-    fn tick(&mut self, now: Time) {
+    fn tick(&mut self, now: Time, out: &mut Vec<Effect>) {
         if now >= self.group_wakes {
             self.group_step(now, GroupEvent::Tick);
         }
         if now >= self.regions_wake {
             self.regions_wake = now.after(self.config.region_tick);
+            self.drive_checkpoints(now, out);
             self.each_region(now, |_| RegionEvent::Tick);
         }
     }
@@ -451,7 +461,7 @@ impl Machine for Replica {
         }
         let ticked = matches!(event, Event::Tick);
         match event {
-            Event::Tick => self.tick(now),
+            Event::Tick => self.tick(now, out),
             Event::Arrived(message) => self.hear(now, message, out),
             Event::Asked { client, region, message } => self.asked(now, client, region, message, out),
             Event::WallClock { unix_ms } => self.each_region(now, |_| RegionEvent::WallClock { unix_ms }),

@@ -281,6 +281,8 @@ reach! {
     StoreFoundAgain = "store_found_again",
     /// A copy became full by one that served the view already.
     FilledBehindTheCut = "filled_behind_the_cut",
+    /// A copy of a region was found again from a checkpoint.
+    FoundFromCheckpoint = "found_from_checkpoint",
     /// A cut was handed on from a view that nobody began.
     CutCarried = "cut_carried",
     /// A copy that was being filled was asked for a report.

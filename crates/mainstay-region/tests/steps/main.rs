@@ -1,6 +1,7 @@
 //! Step by step: each pattern's messages, hops and payload transfers as the cost table says, and the failures that have a name.
 
 mod as_one;
+mod checkpoints;
 mod costs;
 mod expiry;
 mod failures;

@@ -24,6 +24,10 @@ pub(crate) struct Host {
     pub(crate) region: Option<Region>,
     /// Safe records of the store.
     journal: Vec<Vec<u8>>,
+    /// Its length when a checkpoint began, with what was not safe then.
+    checkpoint_at: usize,
+    /// It was trimmed once.
+    pub(crate) trimmed: bool,
     /// Appended and not safe.
     unsafe_records: VecDeque<(RecordNumber, Vec<u8>)>,
     safe: RecordNumber,
@@ -56,6 +60,8 @@ impl Host {
             number,
             region: Some(Region::new(config)),
             journal: Vec::new(),
+            checkpoint_at: 0,
+            trimmed: false,
             unsafe_records: VecDeque::new(),
             safe: RecordNumber(0),
             waiting: VecDeque::new(),
@@ -162,10 +168,24 @@ impl Host {
         if lost {
             self.journal.clear();
             self.store = next_store;
+            self.trimmed = false;
         }
         let records = self.journal.iter().map(Vec::as_slice);
         self.region = Some(Region::recover(config, records).map_err(|error| error.to_string())?);
         Ok(())
+    }
+
+    /// A checkpoint begins.
+    pub(crate) fn mark(&mut self) {
+        self.checkpoint_at = self.journal.len() + self.unsafe_records.len();
+    }
+
+    /// Drops so many of the records before the last checkpoint began.
+    pub(crate) fn trim(&mut self, random: &mut Random) {
+        let most = self.checkpoint_at.min(self.journal.len());
+        self.journal.drain(..if random.coin() { most } else { random.index(most + 1) });
+        self.checkpoint_at = 0;
+        self.trimmed = true;
     }
 
     /// Records on the store.

@@ -40,6 +40,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::FilledBehindTheCut,
     Reach::ReportedNothing,
     Reach::CutCarried,
+    Reach::Trim,
+    Reach::FoundFromCheckpoint,
     Reach::AnsweredFromTable,
     Reach::RetriedElsewhere,
     Reach::ViewsDiffered,
@@ -69,4 +71,5 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::OlderViewRefused,
     Rule::WedgedTakesNothing,
     Rule::TableMovesWithData,
+    Rule::TrimAfterCheckpoint,
 ];

@@ -1,13 +1,46 @@
-//! The steps of clients in this world, and what comes of them.
+//! The steps of clients in this world, and what comes of them; checkpoints.
 
 use super::clients::{Ask, Scene, SimClient};
 use super::world::RegionWorld;
 use crate::properties::Violation;
-use mainstay_region::message::{Message, Party};
+use crate::reach::Reach;
+use mainstay_region::effect::Event;
+use mainstay_region::message::{Body, Message, Party, Refusal};
 use mainstay_types::id::ClientId;
 use mainstay_types::view::{MemberId, View};
 
 impl RegionWorld {
+    /// Now and then a copy is told that its journal has grown.
+    pub(crate) fn checkpoint(&mut self, at: usize) -> Result<(), Violation> {
+        let can = self.hosts[at].region.as_ref().is_some_and(mainstay_region::region::Region::can_checkpoint);
+        if can && self.random.chance(60) {
+            self.hosts[at].mark();
+            return self.step(at, Event::Checkpoint);
+        }
+        Ok(())
+    }
+
+    /// The journal is trimmed, more or less, or the disk does not come to it.
+    pub(crate) fn trim(&mut self, at: usize) {
+        if self.random.chance(800) {
+            self.hosts[at].trim(&mut self.random);
+            self.hit(Reach::Trim);
+        }
+    }
+
+    /// Counts what is rare to be said.
+    pub(crate) fn count(&mut self, body: &Body) {
+        let reach = match body {
+            Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
+            Body::Refused { refusal: Refusal::Busy(_), .. } => Reach::BusyRegion,
+            Body::Has { .. } => Reach::PayloadFoundForGrant,
+            Body::Forwarded { retry: true, .. } => Reach::RetriedElsewhere,
+            Body::Answer { found: Err(Refusal::NoLease), .. } => Reach::ReadRefusedWithoutLease,
+            _ => return,
+        };
+        self.hit(reach);
+    }
+
     pub(crate) fn client_tick(&mut self, at: usize) -> Result<(), Violation> {
         self.with_client(at, SimClient::tick)
     }

@@ -95,6 +95,7 @@ impl RegionWorld {
             batch_bytes_max: 1024,
             expire_keys_max: 2,
             image_chunk_bytes_max: 8,
+            checkpoint_tick_bytes_max: 300,
             repair_entries_max: 8,
             ..Limits::default()
         };
@@ -239,6 +240,7 @@ impl RegionWorld {
         let unix_ms = self.now / MILLISECOND + self.hosts[at].clock_ahead_ms;
         self.step(at, Event::WallClock { unix_ms })?;
         self.step(at, Event::Tick)?;
+        self.checkpoint(at)?;
         if let Some(region) = &self.hosts[at].region {
             for shard in 0..self.config.shards {
                 if region.phase() != Phase::Serving {
@@ -356,7 +358,7 @@ impl RegionWorld {
     }
 
     /// One step of a copy, and what it leads to; a crash may come between any two effects.
-    fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+    pub(crate) fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
         let now = Time(self.now);
         let host = &mut self.hosts[at];
         let (id, number) = (host.id, host.number);
@@ -422,25 +424,12 @@ impl RegionWorld {
             Effect::Report { request, bytes } => self.reported(at, request, bytes),
             Effect::Cut(cut) => self.settled(at, cut),
             Effect::Unsettled { member } => panic!("the report of {member} cannot be read"),
+            Effect::Checkpointed => self.trim(at),
             Effect::Learned => {
                 self.trace.line(self.now, format_args!("n{number} has learned"));
                 self.hosts[at].learned = true;
             }
         }
-    }
-
-    fn count(&mut self, body: &Body) {
-        let reach = match body {
-            Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
-            Body::Refused { refusal: mainstay_region::message::Refusal::Busy(_), .. } => Reach::BusyRegion,
-            Body::Has { .. } => Reach::PayloadFoundForGrant,
-            Body::Forwarded { retry: true, .. } => Reach::RetriedElsewhere,
-            Body::Answer { found: Err(mainstay_region::message::Refusal::NoLease), .. } => {
-                Reach::ReadRefusedWithoutLease
-            }
-            _ => return,
-        };
-        self.hit(reach);
     }
 
     pub(crate) fn crash(&mut self, at: usize) {
@@ -485,6 +474,9 @@ impl RegionWorld {
             self.hit(Reach::StoreLost);
         } else if self.hosts[at].has_records() {
             self.hit(Reach::StoreFoundAgain);
+            if self.hosts[at].trimmed {
+                self.hit(Reach::FoundFromCheckpoint);
+            }
         }
         let next_store = self.next_store;
         if lost {

@@ -109,6 +109,7 @@ impl World {
         node.store = StoreId(bytes.try_into().expect("16 bytes"));
         node.stored = mainstay_replica::config::Stored::default();
         node.begins = false;
+        node.trimmed = false;
         self.reached.hit(Reach::StoreLost);
         self.trace_line(format_args!("node {one} lost its store"));
         let down = self.random.below(20 * BEAT_NS);

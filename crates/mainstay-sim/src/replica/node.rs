@@ -32,6 +32,10 @@ pub(crate) struct Node {
     pub(crate) stored: Stored,
     /// Records of the group that are being written.
     pub(crate) writing: VecDeque<(u64, Vec<u8>)>,
+    /// Length of the journal when checkpoints began, with what was not safe then.
+    pub(crate) checkpoint_at: usize,
+    /// The journal was trimmed once.
+    pub(crate) trimmed: bool,
     /// Records of regions that are being written.
     pub(crate) appending: VecDeque<Unsafe>,
     pub(crate) running: Option<Replica>,
@@ -61,6 +65,8 @@ impl Node {
             },
             stored: Stored::default(),
             writing: VecDeque::new(),
+            checkpoint_at: 0,
+            trimmed: false,
             appending: VecDeque::new(),
             running: None,
             wakes: 0,
@@ -95,6 +101,14 @@ impl Node {
             safe.insert(region, record);
         }
         safe
+    }
+
+    /// Drops so many of the records before the last checkpoints began.
+    pub(crate) fn trim(&mut self, random: &mut Random) {
+        let most = self.checkpoint_at.min(self.stored.records.len());
+        self.stored.records.drain(..if random.coin() { most } else { random.index(most + 1) });
+        self.checkpoint_at = 0;
+        self.trimmed = true;
     }
 
     /// kill -9, or the power goes: of what was being written any first part may be there all the same.

@@ -16,6 +16,8 @@ pub(crate) struct Setup {
     pub(crate) regions: Vec<Definition>,
     pub(crate) limits: Limits,
     pub(crate) times: Times,
+    /// Bytes of records at which checkpoints begin.
+    pub(crate) checkpoint_bytes_min: u64,
     /// Messages with which a connection breaks, of a million.
     pub(crate) breaks_per_million: u64,
     /// Messages that are late by beats, of a thousand.
@@ -51,6 +53,7 @@ impl Setup {
             duplicate_results_max: if random.chance(200) { 4 } else { 32 },
             history_entries_max: 512,
             image_chunk_bytes_max: 8,
+            checkpoint_tick_bytes_max: 300,
             repair_entries_max: 8,
             ..Limits::default()
         };
@@ -68,12 +71,14 @@ impl Setup {
             level: Level::Disk,
         });
         let regions = regions.collect();
+        let checkpoint_bytes_min = if random.coin() { 500 } else { random.between(1_000, 20_000) };
         Self {
             timing,
             nodes: usize::try_from(nodes).expect("it is small"),
             regions,
             limits,
             times,
+            checkpoint_bytes_min,
             breaks_per_million: if random.coin() { 100 } else { random.between(200, 5_000) },
             late_per_mille: if random.coin() { 0 } else { random.between(1, 10) },
             crash_per_million: random.between(0, 400),

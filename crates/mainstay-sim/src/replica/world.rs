@@ -243,6 +243,7 @@ impl World {
             region_limits: self.setup.limits,
             region_times: self.setup.times,
             region_tick: Duration::from_nanos(BEAT_NS * 2 / 3),
+            checkpoint_bytes_min: self.setup.checkpoint_bytes_min,
             rules: self.rules,
             ..Config::of(me, ask_at.to_vec(), begin)
         };
@@ -257,6 +258,7 @@ impl World {
             }
         }
         self.reached.add(Reach::StoreReturned, u64::from(returns));
+        self.reached.add(Reach::FoundFromCheckpoint, u64::from(self.nodes[at].trimmed));
         if std::mem::take(&mut self.all_were_down) {
             self.reached.hit(Reach::TotalRestart);
         }
@@ -349,6 +351,15 @@ impl World {
                     self.schedule(takes, Next::Sync { node: at, life });
                 }
             }
+            Effect::CheckpointBegins => {
+                let node = &mut self.nodes[at];
+                node.checkpoint_at = node.stored.records.len() + node.appending.len();
+            }
+            Effect::Trim if self.random.chance(200) => {}
+            Effect::Trim => {
+                self.nodes[at].trim(&mut self.random);
+                self.reached.hit(Reach::Trim);
+            }
             Effect::Wake { at: time } => {
                 let node = &mut self.nodes[at];
                 node.wakes += 1;
@@ -397,6 +408,9 @@ impl World {
                 // That oracle would take what regions settled on for facts.
                 let proposal = Proposal { cut: Vec::new(), ..proposal.clone() };
                 self.views.decided(self.cluster, &proposal, &mut self.reached)?;
+            }
+            GroupBody::Join { learned, .. } => {
+                self.reached.add(Reach::FilledFirst, u64::from(*learned));
             }
             GroupBody::Accept { ballot, proposal } => {
                 self.views.offered(self.cluster, ballot.proposer, proposal, &mut self.reached);
