@@ -209,7 +209,7 @@ impl Restoring {
                 return None;
             }
             let counter = shard.state.at.counter;
-            // What was dropped from the log while it was written leaves a gap: all members have what is before it.
+            // What was dropped from the log while it was written leaves a gap; what is before it is in the state.
             let end = entries.last_key_value().map_or(counter, |(&last, _)| last).max(counter);
             let unbroken = (1..=end).rev().take_while(|place| entries.contains_key(place));
             let first = unbroken.last().unwrap_or(end + 1);
@@ -217,7 +217,7 @@ impl Restoring {
                 return None;
             }
             shard.log = Log::behind(first - 1);
-            (shard.stable, shard.everywhere, shard.recorded_everywhere) = (counter, first - 1, first - 1);
+            shard.stable = counter;
             for (&place, entry) in entries.range(first..) {
                 if place > counter {
                     shard.offer(place, entry.clone(), Acknowledge::Nobody, &limits, &mut Vec::new());

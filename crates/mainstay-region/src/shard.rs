@@ -217,11 +217,11 @@ impl Shard {
     }
 
     /// Goes on behind a state that was filled by a copy which served the view already: what that has of the view is stable, and not in this log.
+    /// Others may still lack it, so that it is not said to be everywhere.
     pub(crate) fn begin_filled(&mut self, view: ViewId) {
         if self.state.at.view == view {
-            let counter = self.state.at.counter;
-            self.log = Log::behind(counter);
-            (self.stable, self.everywhere, self.recorded_everywhere) = (counter, counter, counter);
+            self.log = Log::behind(self.state.at.counter);
+            self.stable = self.state.at.counter;
         }
     }
 
@@ -238,5 +238,22 @@ impl Shard {
         self.touched.retain(|_, touched| *touched <= log.end());
         let touched = &self.touched;
         self.ends.retain(|(_, key)| touched.contains_key(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy that was filled told the next one in a chain that all had what it had been filled with. That one dropped it from its log, a copy
+    /// that lacked it could not be sent it any more, and the next cut was shorter than what was stable.
+    #[test]
+    fn what_a_copy_was_filled_with_is_not_said_to_be_everywhere() {
+        let mut shard = Shard::default();
+        shard.state.at = Version { view: ViewId(3), counter: 7 };
+        shard.begin_filled(ViewId(3));
+        assert_eq!((shard.stable, shard.log.trimmed(), shard.everywhere), (7, 7, 0));
+        shard.trim(5);
+        assert_eq!((shard.everywhere, shard.log.end()), (5, 7));
     }
 }
