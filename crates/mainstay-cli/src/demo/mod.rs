@@ -47,7 +47,7 @@ use std::path::PathBuf;
                                              more crashes than it survives: what is lost, in the nodes' words
   mainstay demo --topology pipeline --policy optimistic --record cuts && mainstay sim cuts cuts
                                              power cuts: of nodes now and then, then of all at once, anywhere
-  mainstay demo --topology region            a replicated region: nodes killed, two at once, and one cut off
+  mainstay demo --topology region            a replicated region: nodes killed, two and all at once, cut off, stopped
   mainstay demo --topology pipeline --policy mixed --requests 20000 --kills 100 --seed 7 --json
 
 Exit code 0 only when nothing is lost and nothing doubled; with --beyond, when nothing is lost but what the nodes name, nothing is doubled,
@@ -56,7 +56,7 @@ pub(crate) struct Demo {
     /// Requests, all clients together: 40000, or with --topology 8000, unless given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) requests: Option<u64>,
-    /// Kills with SIGKILL, all processes together: 120, or with --topology 40 (region: 10), unless given.
+    /// Kills with SIGKILL, all processes together: 120, or with --topology 40 (region: 11), unless given.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub(crate) kills: Option<u64>,
     /// What requests and kills are drawn from.

@@ -108,6 +108,26 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     assert_eq!(said.lines().next(), Some("0"), "{said}");
     assert_eq!(said.lines().skip(1).collect::<std::collections::BTreeSet<_>>(), ["late", "{t}a"].into());
     assert_eq!(third.redis("DEL late\nGETDEL {t}a\n"), "1\n2");
+    let everywhere = [&first, &second, &third].map(|node| node.clients_at.to_string());
+    let verified = run(
+        &folder,
+        &[&["region", "verify", "--json"][..], &everywhere.each_ref().map(String::as_str)].concat(),
+    );
+    assert_eq!(
+        (verified.code, &verified.json()["same"]),
+        (0, &true.into()),
+        "{}{}",
+        verified.out,
+        verified.err
+    );
+    let nobody = "127.0.0.1:1";
+    let watched = run(&folder, &["group", "watch", "--looks", "1", &everywhere[1], nobody]);
+    assert!(
+        watched.out.contains(&format!("{}  ", everywhere[1])) && watched.out.contains("serves: "),
+        "{}",
+        watched.out
+    );
+    assert!(watched.out.contains("does not answer"), "{}", watched.out);
     // A named operation is done once, wherever it is repeated.
     let number = first.redis("MAINSTAY.ID NEW\n");
     assert_eq!(first.redis(&format!("MAINSTAY.ID {number} 1\nINCR named\n")), "OK\n1");
@@ -205,7 +225,7 @@ fn a_small_demo_loses_and_doubles_nothing() {
             "--requests",
             "600",
             "--kills",
-            "5",
+            "8",
             "--seed",
             "3",
             "--json",
@@ -217,14 +237,16 @@ fn a_small_demo_loses_and_doubles_nothing() {
     let report = said.json();
     assert_eq!(
         (&report["topology"], &report["kills"], &report["down_max"]),
-        (&"region".into(), &5.into(), &2.into())
+        (&"region".into(), &8.into(), &3.into())
     );
-    for figure in ["lost", "doubled", "answers_wrong", "outputs_lost", "outputs_doubled", "outputs_in_doubt"]
-    {
+    let none = ["lost", "doubled", "answers_wrong", "reads_stale", "ids_repeated"];
+    for figure in none.iter().chain(&["outputs_lost", "outputs_doubled", "outputs_in_doubt"]) {
         assert_eq!(report[figure], 0, "{report}");
     }
     assert_eq!(report["cuts_refused"], report["cuts"], "{report}");
-    for figure in ["cuts", "recoveries", "duplicates_suppressed"] {
+    let some =
+        ["cuts", "stops", "power_offs", "recoveries", "duplicates_suppressed", "asked_again_after_power_off"];
+    for figure in some.iter().chain(&["reads_checked", "reads_refused", "ids_given"]) {
         assert!(report[figure].as_u64() > Some(0), "`{figure}` is zero in {report}");
     }
     assert_eq!(processes_of(&folder.path("run")), Vec::<String>::new());

@@ -1,7 +1,8 @@
 //! The audit: what the clients were told, against what the region holds when all is over.
 //!
 //! Each key has one writer, which makes one request at a time: it knows what must be there. A counter below what was acknowledged has lost
-//! something, one above what was asked for has taken something twice; a text must be the last acknowledged one, at its version.
+//! something, one above what was asked for has taken something twice, and one between must be a sum of what was asked for; a text must be the
+//! last acknowledged one, at its version.
 
 use super::client::{Account, Version};
 use serde::Serialize;
@@ -49,6 +50,8 @@ pub(crate) struct Findings {
     pub(crate) without_identity: OfKind,
     /// Answers given again instead of doing it again.
     pub(crate) duplicates_suppressed: u64,
+    /// Operations acknowledged before all nodes were killed at once, and asked for again afterwards: first answers, first versions.
+    pub(crate) asked_again_after_power_off: u64,
     /// Some findings in words.
     pub(crate) described: Vec<String>,
 }
@@ -59,6 +62,7 @@ pub(crate) fn audit(accounts: &[Account], held: &Held) -> Findings {
     let mut findings = Findings::default();
     for account in accounts {
         findings.duplicates_suppressed += account.duplicates;
+        findings.asked_again_after_power_off += account.asked_again_after_power_off;
         let mut described = account.wrong.clone();
         let of_kind = match account.named {
             true => &mut findings.with_identity,
@@ -78,15 +82,18 @@ pub(crate) fn audit(accounts: &[Account], held: &Held) -> Findings {
                 }
             };
             let name = String::from_utf8_lossy(key);
-            if sum < counter.acknowledged {
+            let (least, most) = counter.possible.range();
+            if sum < least {
                 of_kind.lost += 1;
-                described.push(format!("{name} is {sum}, and {} was acknowledged", counter.acknowledged));
-            } else if sum > counter.acknowledged + counter.unknown {
+                described.push(format!("{name} is {sum}, and {least} was acknowledged"));
+            } else if sum > most {
                 of_kind.doubled += 1;
-                let asked = counter.acknowledged + counter.unknown;
-                described.push(format!("{name} is {sum}, and {asked} was asked for"));
+                described.push(format!("{name} is {sum}, and {most} was asked for"));
+            } else if !counter.possible.clone().see(sum) {
+                of_kind.answers_wrong += 1;
+                described.push(format!("{name} is {sum}, which is no sum of what was asked for"));
             }
-            if !at_version(version, counter.version, counter.unknown > 0) {
+            if !at_version(version, counter.version, least < most) {
                 of_kind.answers_wrong += 1;
                 described
                     .push(format!("{name} stands at {version:?}, acknowledged is {:?}", counter.version));
@@ -95,13 +102,13 @@ pub(crate) fn audit(accounts: &[Account], held: &Held) -> Findings {
         for (key, text) in &account.texts {
             let (value, version) = held.get(key).cloned().unwrap_or_default();
             let name = String::from_utf8_lossy(key);
-            if !text.holds(value.as_deref()) {
+            let is_known = value == text.known;
+            if !is_known && !value.as_ref().is_some_and(|value| text.unknown.contains(value)) {
                 of_kind.lost += 1;
                 described.push(format!("{name} is {value:?}, known is {text:?}"));
-            }
-            if !at_version(version, text.version, !text.unknown.is_empty()) {
+            } else if !text.clone().see(value.as_deref(), version) {
                 of_kind.answers_wrong += 1;
-                described.push(format!("{name} stands at {version:?}, acknowledged is {:?}", text.version));
+                described.push(format!("{name} is {value:?} at {version:?}, known is {text:?}"));
             }
         }
         let room = DESCRIBED_MAX.saturating_sub(findings.described.len());
@@ -135,8 +142,12 @@ mod tests {
     use super::*;
 
     fn account(named: bool) -> Account {
-        let counter = Counter { acknowledged: 5, unknown: if named { 0 } else { 3 }, version: (2, 7) };
-        let text = Text { acknowledged: Some(b"b".to_vec()), unknown: Vec::new(), version: (2, 8) };
+        let mut counter = Counter { version: (2, 7), ..Counter::default() };
+        counter.possible.acknowledge(5);
+        if !named {
+            counter.possible.unknown(3);
+        }
+        let text = Text { known: Some(b"b".to_vec()), unknown: Vec::new(), version: (2, 8) };
         Account {
             named,
             requests: 9,
@@ -171,6 +182,7 @@ mod tests {
         assert!(found(false, "5", "b", (2, 7)).kept());
         assert!(found(false, "8", "b", (3, 1)).kept());
         assert_eq!(found(false, "9", "b", (3, 1)).without_identity.doubled, 1);
+        assert_eq!(found(false, "6", "b", (3, 1)).without_identity.answers_wrong, 1);
         assert_eq!(found(false, "4", "b", (2, 7)).without_identity.lost, 1);
     }
 }

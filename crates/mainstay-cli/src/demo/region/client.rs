@@ -4,6 +4,8 @@
 //! its way when a connection broke is unknown to it, and never repeated.
 
 use super::NODES;
+use super::possible::Possible;
+use super::reader::{Watched, Which, counter};
 use crate::demo::draw::Draw;
 use crate::redis::{Connection, Said};
 use anyhow::bail;
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Counters, and as many texts, of one client.
-const KEYS: u64 = 8;
+pub(crate) const KEYS: u64 = 8;
 
 /// How long a node may take with one answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -28,11 +30,35 @@ const REQUEST_MAX: Duration = Duration::from_secs(120);
 const REPEATED: usize = 32;
 
 /// What all clients and the top of the demo share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) answered: AtomicU64,
+    /// How many may be answered before the next blow: so that every blow falls while requests are made.
+    pub(crate) allowed: AtomicU64,
     pub(crate) in_flight: AtomicU64,
     pub(crate) give_up: AtomicBool,
+    /// How often all nodes were killed at once.
+    pub(crate) power_offs: AtomicU64,
+    /// Clients that have made their requests.
+    pub(crate) done: AtomicU64,
+    /// Nothing is done to the nodes any more.
+    pub(crate) over: AtomicBool,
+    pub(crate) watched: Watched,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            answered: AtomicU64::new(0),
+            allowed: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            give_up: AtomicBool::new(false),
+            power_offs: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            watched: Watched::new(),
+        }
+    }
 }
 
 /// A version, by view and counter.
@@ -41,10 +67,8 @@ pub(crate) type Version = (i64, i64);
 /// What a client knows of one of its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counter {
-    /// The sum of what was acknowledged.
-    pub(crate) acknowledged: i64,
-    /// The sum of what may have taken effect.
-    pub(crate) unknown: i64,
+    /// What it can hold.
+    pub(crate) possible: Possible,
     /// The version of the last acknowledged change.
     pub(crate) version: Version,
 }
@@ -52,11 +76,11 @@ pub(crate) struct Counter {
 /// What a client knows of one of its texts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Text {
-    /// The last that was acknowledged.
-    pub(crate) acknowledged: Option<Vec<u8>>,
-    /// What was sent after it, and may have taken effect.
+    /// The last that was acknowledged, or seen.
+    pub(crate) known: Option<Vec<u8>>,
+    /// What was sent and may take effect, once each.
     pub(crate) unknown: Vec<Vec<u8>>,
-    /// The version of the last acknowledged change.
+    /// The version of the one that is known.
     pub(crate) version: Version,
 }
 
@@ -72,6 +96,8 @@ pub(crate) struct Account {
     pub(crate) repetitions: u64,
     /// Answers that an earlier attempt had earned.
     pub(crate) duplicates: u64,
+    /// Operations acknowledged before all nodes were killed at once, and asked for again after that.
+    pub(crate) asked_again_after_power_off: u64,
     pub(crate) counters: BTreeMap<Vec<u8>, Counter>,
     pub(crate) texts: BTreeMap<Vec<u8>, Text>,
     /// Longest time between two answers.
@@ -98,9 +124,22 @@ pub(crate) struct Client<'a> {
     account: Account,
     number: String,
     sequence: u64,
-    /// The last named operations with their versions, to be asked for again.
-    done: Vec<(u64, Vec<Vec<u8>>, Version)>,
+    /// The last named operations, to be asked for again.
+    done: Vec<Done>,
+    /// How often all nodes had been killed when that was done last.
+    power_offs: u64,
     answered: Instant,
+}
+
+/// A named operation that was acknowledged.
+#[derive(Clone)]
+struct Done {
+    sequence: u64,
+    words: Vec<Vec<u8>>,
+    reply: Said,
+    version: Version,
+    /// How often all nodes had been killed when it was.
+    power_offs: u64,
 }
 
 /// Makes `requests` requests; `named` says whether with identities.
@@ -123,6 +162,7 @@ pub(crate) fn ask_all(
         number: String::new(),
         sequence: 0,
         done: Vec::new(),
+        power_offs: 0,
         answered: Instant::now(),
     };
     if named {
@@ -133,46 +173,80 @@ pub(crate) fn ask_all(
     }
     let mut draw = Draw::new(seed, client as u64);
     for number in 0..requests {
+        asking.wait_until_allowed()?;
         asking.request(&mut draw, client, number)?;
         asking.account.requests += 1;
         asking.account.pause_max = asking.account.pause_max.max(asking.answered.elapsed());
         asking.answered = Instant::now();
         shared.answered.fetch_add(1, Ordering::Relaxed);
     }
+    shared.done.fetch_add(1, Ordering::Relaxed);
+    // It stays the client that it is, whatever happens to the nodes still.
+    while named && !shared.over.load(Ordering::Relaxed) && !shared.give_up.load(Ordering::Relaxed) {
+        asking.repeat_after_power_off()?;
+        std::thread::sleep(PAUSE);
+    }
+    asking.repeat_after_power_off()?;
     asking.repeat()?;
     Ok(asking.account)
 }
 
 impl Client<'_> {
+    fn wait_until_allowed(&mut self) -> anyhow::Result<()> {
+        while self.shared.answered.load(Ordering::Relaxed) >= self.shared.allowed.load(Ordering::Relaxed) {
+            if self.shared.give_up.load(Ordering::Relaxed) {
+                bail!("the demo has ended");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            self.answered = Instant::now();
+        }
+        Ok(())
+    }
+
     fn request(&mut self, draw: &mut Draw, client: usize, number: u64) -> anyhow::Result<()> {
+        self.repeat_after_power_off()?;
         let key = draw.below(KEYS);
-        let (counter, text) = (format!("counter-{client}-{key}"), format!("text-{client}-{key}"));
+        let text = format!("text-{client}-{key}");
         match draw.below(10) {
-            0..5 => self.count(counter.into_bytes(), 1 + i64::try_from(draw.below(9))?),
+            0..5 => self.count((client, key), 1 + i64::try_from(draw.below(9))?),
             5..8 => self.set(text.into_bytes(), format!("{client}-{number}").into_bytes()),
-            8 => self.read_counter(counter.into_bytes()),
+            8 => self.read_counter(counter((client, key)).into_bytes()),
             _ => self.read_text(text.into_bytes()),
         }
     }
 
-    fn count(&mut self, key: Vec<u8>, by: i64) -> anyhow::Result<()> {
+    /// Asks again for what was acknowledged before all nodes were killed at once, if they were.
+    fn repeat_after_power_off(&mut self) -> anyhow::Result<()> {
+        let power_offs = self.shared.power_offs.load(Ordering::SeqCst);
+        if power_offs > self.power_offs {
+            self.power_offs = power_offs;
+            self.account.asked_again_after_power_off +=
+                self.done.iter().filter(|done| done.power_offs < power_offs).count() as u64;
+            self.repeat()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, which: Which, by: i64) -> anyhow::Result<()> {
+        let key = counter(which).into_bytes();
         let words = vec![b"INCRBY".to_vec(), key.clone(), by.to_string().into_bytes()];
+        self.shared.watched.asks(which, by);
         let answered = self.write(&words)?;
         let counter = self.account.counters.entry(key.clone()).or_default();
         let Some((reply, version)) = answered else {
-            counter.unknown += by;
+            counter.possible.unknown(by);
             return Ok(());
         };
-        counter.acknowledged += by;
-        let possible = counter.acknowledged..=counter.acknowledged + counter.unknown;
-        let right = matches!(reply, Said::Integer(sum) if possible.contains(&sum));
+        counter.possible.acknowledge(by);
+        let before = counter.possible.clone();
+        let right = matches!(reply, Said::Integer(sum) if counter.possible.see(sum));
         let newer = version > counter.version;
         counter.version = version;
-        self.expect(
-            right && newer,
-            &key,
-            &format!("INCRBY answered {reply:?} at {version:?}, possible are {possible:?}"),
-        );
+        if let (true, Said::Integer(sum)) = (right, &reply) {
+            self.shared.watched.acknowledged(which, *sum);
+        }
+        let what = format!("INCRBY answered {reply:?} at {version:?}, known was {before:?}");
+        self.expect(right && newer, &key, &what);
         Ok(())
     }
 
@@ -185,7 +259,7 @@ impl Client<'_> {
         };
         let newer = version > text.version;
         // What is unknown may still take effect, also after this.
-        *text = Text { acknowledged: Some(value), version, unknown: std::mem::take(&mut text.unknown) };
+        *text = Text { known: Some(value), version, unknown: std::mem::take(&mut text.unknown) };
         let right = reply == Said::Status("OK".to_owned()) && newer;
         self.expect(right, &key, &format!("SET answered {reply:?} at {version:?}"));
         Ok(())
@@ -193,17 +267,20 @@ impl Client<'_> {
 
     fn read_counter(&mut self, key: Vec<u8>) -> anyhow::Result<()> {
         let value = value_of(self.until_answered(&[b"GET", &key])?);
-        let counter = self.account.counters.get(&key).cloned().unwrap_or_default();
-        let right = counter.holds(value.as_deref());
-        self.expect(right, &key, &format!("GET answered {value:?}, known is {counter:?}"));
+        let counter = self.account.counters.entry(key.clone()).or_default();
+        let before = counter.clone();
+        let right = counter.see(value.as_deref());
+        self.expect(right, &key, &format!("GET answered {value:?}, known was {before:?}"));
         Ok(())
     }
 
     fn read_text(&mut self, key: Vec<u8>) -> anyhow::Result<()> {
-        let value = value_of(self.until_answered(&[b"GET", &key])?);
-        let text = self.account.texts.get(&key).cloned().unwrap_or_default();
-        let right = text.holds(value.as_deref());
-        self.expect(right, &key, &format!("GET answered {value:?}, known is {text:?}"));
+        let said = self.until_answered(&[b"GET", &key])?;
+        let (version, value) = (version_of(&said), value_of(said));
+        let text = self.account.texts.entry(key.clone()).or_default();
+        let before = text.clone();
+        let right = version.is_some_and(|version| text.see(value.as_deref(), version));
+        self.expect(right, &key, &format!("GET answered {value:?} at {version:?}, known was {before:?}"));
         Ok(())
     }
 
@@ -229,7 +306,15 @@ impl Client<'_> {
         self.account.acknowledged_writes += 1;
         self.account.duplicates += u64::from(duplicate);
         if self.account.named {
-            self.done.push((self.sequence, words.to_vec(), version));
+            let power_offs = self.shared.power_offs.load(Ordering::SeqCst);
+            let done = Done {
+                sequence: self.sequence,
+                words: words.to_vec(),
+                reply: reply.clone(),
+                version,
+                power_offs,
+            };
+            self.done.push(done);
             if self.done.len() > REPEATED {
                 self.done.remove(0);
             }
@@ -239,15 +324,16 @@ impl Client<'_> {
 
     /// Asks for the last operations once more: the first answers must come again.
     fn repeat(&mut self) -> anyhow::Result<()> {
-        for (sequence, words, first) in std::mem::take(&mut self.done) {
-            let (_, version, duplicate) = versioned(self.until_named(sequence, &words, true)?)?;
+        for done in self.done.clone() {
+            let (reply, version, duplicate) =
+                versioned(self.until_named(done.sequence, &done.words, true)?)?;
             self.account.duplicates += u64::from(duplicate);
-            let right = duplicate && version == first;
-            self.expect(
-                right,
-                &words[1],
-                &format!("repeated, it stands at {version:?} and not at {first:?}"),
+            let right = duplicate && version == done.version && reply == done.reply;
+            let what = format!(
+                "repeated, it is {reply:?} at {version:?}, and it was {:?} at {:?}",
+                done.reply, done.version
             );
+            self.expect(right, &done.words[1], &what);
         }
         Ok(())
     }
@@ -344,23 +430,31 @@ impl Client<'_> {
 }
 
 impl Counter {
-    /// Whether a value can be what is there.
-    #[must_use]
-    pub(crate) fn holds(&self, value: Option<&[u8]>) -> bool {
+    /// The counter was seen to hold a value: whether it can.
+    pub(crate) fn see(&mut self, value: Option<&[u8]>) -> bool {
         let value = match value {
             None => Some(0),
             Some(value) => str::from_utf8(value).ok().and_then(|text| text.parse::<i64>().ok()),
         };
-        value.is_some_and(|value| (self.acknowledged..=self.acknowledged + self.unknown).contains(&value))
+        value.is_some_and(|value| self.possible.see(value))
     }
 }
 
 impl Text {
-    /// Whether a value can be what is there.
-    #[must_use]
-    pub(crate) fn holds(&self, value: Option<&[u8]>) -> bool {
-        value == self.acknowledged.as_deref()
-            || value.is_some_and(|value| self.unknown.iter().any(|one| one == value))
+    /// The text was seen to be a value of a version: whether it can. One whose outcome was not known is known by that.
+    pub(crate) fn see(&mut self, value: Option<&[u8]>, version: Version) -> bool {
+        if value == self.known.as_deref() {
+            // A text that was never set has no version of its own.
+            return value.is_none() || version == self.version;
+        }
+        let place = value.and_then(|value| self.unknown.iter().position(|one| one == value));
+        let Some(place) = place.filter(|_| version > self.version) else { return false };
+        *self = Self {
+            known: Some(self.unknown.remove(place)),
+            version,
+            unknown: std::mem::take(&mut self.unknown),
+        };
+        true
     }
 }
 
@@ -375,7 +469,18 @@ fn versioned(said: Said) -> anyhow::Result<(Said, Version, bool)> {
     bail!("a write is answered so: {said}")
 }
 
-/// The value in a reply to `GET` with its version.
+/// The version in a reply to `GET` that has one.
+pub(crate) fn version_of(said: &Said) -> Option<Version> {
+    match said {
+        Said::Array(items) => match items.as_slice() {
+            [_, Said::Integer(view), Said::Integer(counter)] => Some((*view, *counter)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The value in a reply to `GET`, with a version or without.
 pub(crate) fn value_of(said: Said) -> Option<Vec<u8>> {
     match said {
         Said::Array(mut items) if !items.is_empty() => value_of(items.swap_remove(0)),

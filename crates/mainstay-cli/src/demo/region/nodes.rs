@@ -108,6 +108,58 @@ impl Nodes {
         nodes.iter().try_for_each(|&node| self.spawn(node, false))
     }
 
+    /// Kills a node, and starts it; kills it again as soon as it answers and does not serve yet, and starts it for good. Whether it was hit then.
+    ///
+    /// # Errors
+    /// Those of processes; when it does not answer at all.
+    pub(crate) fn kill_joining(&mut self, node: usize) -> anyhow::Result<bool> {
+        self.kill(&[node])?;
+        let began = Instant::now();
+        let joining = loop {
+            if let Ok(status) = status(self.clients_at(node)) {
+                break status["serves"] == false;
+            }
+            self.check()?;
+            if began.elapsed() > SERVE_MAX {
+                bail!("node {} does not answer after {SERVE_MAX:?}", node + 1);
+            }
+        };
+        self.kill(&[node])?;
+        Ok(joining)
+    }
+
+    /// Sends a signal to a node.
+    ///
+    /// # Errors
+    /// Those of processes.
+    pub(crate) fn signal(&self, node: usize, signal: Signal) -> anyhow::Result<()> {
+        let child = self.children[node].as_ref().context("the node runs")?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?).context("a process has a number")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Returns when all but this node serve a view without it.
+    ///
+    /// # Errors
+    /// When that does not come about, or a node ends.
+    pub(crate) fn wait_until_without(&mut self, node: usize) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < SERVE_MAX {
+            self.check()?;
+            let without = |other: usize| {
+                status(self.clients_at(other)).is_ok_and(|status| {
+                    let few = status["members"].as_array().is_some_and(|members| members.len() < NODES);
+                    status["serves"] == true && few
+                })
+            };
+            if (0..NODES).filter(|&other| other != node).all(without) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        bail!("the others do not go on without node {}", node + 1)
+    }
+
     /// A node that has ended though nobody killed it.
     ///
     /// # Errors
@@ -119,6 +171,22 @@ impl Nodes {
             {
                 bail!("node {} ended by itself with {ended}; see n{}.log", node + 1, node + 1);
             }
+        }
+        Ok(())
+    }
+
+    /// Lets all hear each other again, once all answer.
+    ///
+    /// # Errors
+    /// When a node does not answer.
+    pub(crate) fn heal(&mut self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while let Err(error) = self.cut(None) {
+            self.check()?;
+            if began.elapsed() > SERVE_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }
@@ -179,9 +247,8 @@ impl Nodes {
     /// # Errors
     /// Those of processes.
     pub(crate) fn stop(mut self) -> anyhow::Result<bool> {
-        for child in self.children.iter().flatten() {
-            let pid = Pid::from_raw(i32::try_from(child.id())?).context("a process has a number")?;
-            kill_process(pid, Signal::TERM)?;
+        for node in 0..NODES {
+            self.signal(node, Signal::TERM)?;
         }
         let began = Instant::now();
         let mut clean = true;

@@ -1,9 +1,10 @@
 //! The process that the user starts: keeps nodes and clients running, deals the blows of the plan, audits at the end.
 
 use super::audit::{Held, audit};
-use super::client::{Account, Shared, ask_all, value_of};
+use super::client::{Account, Shared, ask_all, value_of, version_of};
 use super::nodes::{Nodes, SERVE_MAX};
-use super::plan::{Blow, plan};
+use super::plan::{Blow, Planned, plan};
+use super::reader::{Which, counter, counters, read};
 use super::report::Report;
 use super::{CLIENTS, NODES};
 use crate::demo::Demo;
@@ -14,17 +15,18 @@ use crate::demo::topology::Topology;
 use crate::redis::{Connection, Said};
 use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// Requests unless the user says otherwise.
 const REQUESTS_DEFAULT: u64 = 8_000;
 
 /// Kills unless the user says otherwise.
-const KILLS_DEFAULT: u64 = 10;
+const KILLS_DEFAULT: u64 = 11;
 
 /// A cut lasts at least so long: leases run out and the others go on meanwhile.
 const CUT_MIN: Duration = Duration::from_millis(1500);
@@ -93,10 +95,17 @@ struct Dealt {
     kills: u64,
     kills_with_others_down: u64,
     kills_with_inflight: u64,
+    kills_joining: u64,
+    kills_in_cuts: u64,
     down_max: usize,
+    power_offs: u64,
+    stops: u64,
     cuts: u64,
     cuts_refused: u64,
     recoveries: Vec<f64>,
+    /// Client numbers and memberships that were seen.
+    ids: BTreeSet<String>,
+    ids_repeated: u64,
 }
 
 fn run(options: &Demo, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<Report> {
@@ -105,16 +114,28 @@ fn run(options: &Demo, folder: &Path, interrupted: &AtomicBool) -> anyhow::Resul
     let mut nodes = Nodes::start(folder, options.level, free_ports()?)?;
     let addresses: [SocketAddr; NODES] = std::array::from_fn(|node| nodes.clients_at(node));
     let began = Instant::now();
-    let shared = Shared::default();
+    let shared = Shared::new();
     let (accounts, dealt) = std::thread::scope(|scope| {
+        for node in addresses {
+            let watched = &shared.watched;
+            scope.spawn(move || read(node, options.seed, watched));
+        }
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 let drawn = (options.seed, share(requests, client));
                 let shared = &shared;
-                scope.spawn(move || ask_all(addresses, client, client % 2 == 0, drawn, shared))
+                scope.spawn(move || {
+                    let account = ask_all(addresses, client, client % 2 == 0, drawn, shared);
+                    if account.is_err() {
+                        shared.done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    account
+                })
             })
             .collect();
-        let dealt = watch(&mut nodes, (options.seed, requests, kills), &shared, &clients, interrupted);
+        let dealt = watch(&mut nodes, (options.seed, requests, kills), &shared, interrupted);
+        shared.over.store(true, Ordering::Relaxed);
+        shared.watched.end();
         if dealt.is_err() {
             shared.give_up.store(true, Ordering::Relaxed);
         }
@@ -129,6 +150,7 @@ fn run(options: &Demo, folder: &Path, interrupted: &AtomicBool) -> anyhow::Resul
     let copies_equal = copies_equal(&nodes)?;
     let stopped_cleanly = nodes.stop()?;
     dealt.recoveries.sort_by(f64::total_cmp);
+    let reads = shared.watched.reads();
     let pause = accounts.iter().map(|account| account.pause_max).max().unwrap_or_default();
     Ok(Report {
         topology: Topology::Region,
@@ -138,6 +160,15 @@ fn run(options: &Demo, folder: &Path, interrupted: &AtomicBool) -> anyhow::Resul
         kills_with_others_down: dealt.kills_with_others_down,
         kills_with_inflight: dealt.kills_with_inflight,
         down_max: dealt.down_max,
+        power_offs: dealt.power_offs,
+        kills_joining: dealt.kills_joining,
+        kills_in_cuts: dealt.kills_in_cuts,
+        stops: dealt.stops,
+        reads_checked: reads.checked,
+        reads_refused: reads.refused,
+        reads_stale: reads.stale,
+        ids_given: dealt.ids.len() as u64 + dealt.ids_repeated,
+        ids_repeated: dealt.ids_repeated,
         cuts: dealt.cuts,
         cuts_refused: dealt.cuts_refused,
         recoveries: dealt.recoveries.len() as u64,
@@ -155,12 +186,11 @@ fn run(options: &Demo, folder: &Path, interrupted: &AtomicBool) -> anyhow::Resul
     })
 }
 
-/// Deals the blows as they become due, and returns when all clients are done and all nodes serve.
+/// Deals the blows as they become due, and returns when all clients have made their requests and all nodes serve.
 fn watch(
     nodes: &mut Nodes,
     (seed, requests, kills): (u64, u64, u64),
     shared: &Shared,
-    clients: &[ScopedJoinHandle<'_, anyhow::Result<Account>>],
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Dealt> {
     let mut dealt = Dealt::default();
@@ -168,6 +198,10 @@ fn watch(
     let mut moved = (Instant::now(), 0);
     let plan = plan(seed, kills, requests);
     let mut blows = plan.iter().peekable();
+    let allow = |next: Option<&Planned>| {
+        shared.allowed.store(next.map_or(u64::MAX, |next| next.after_answered.max(1)), Ordering::Relaxed);
+    };
+    allow(plan.first());
     loop {
         if interrupted.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -178,10 +212,12 @@ fn watch(
         if answered != moved.1 {
             moved = (Instant::now(), answered);
         }
-        let done = clients.iter().all(ScopedJoinHandle::is_finished);
+        let done = shared.done.load(Ordering::Relaxed) >= CLIENTS as u64;
         match blows.next_if(|blow| done || answered >= blow.after_answered) {
             Some(planned) => {
+                allow(blows.peek().copied());
                 deal(nodes, &planned.blow, shared, &mut dealt)?;
+                dealt.gather_ids(nodes)?;
                 moved.0 = Instant::now();
             }
             None if done => break,
@@ -200,26 +236,98 @@ fn deal(nodes: &mut Nodes, blow: &Blow, shared: &Shared, dealt: &mut Dealt) -> a
         Blow::Kill(which) => {
             let waiting = wait_for_request(shared);
             nodes.kill(which)?;
-            let count = which.len() as u64;
-            dealt.kills += count;
-            dealt.kills_with_inflight += if waiting { count } else { 0 };
-            dealt.kills_with_others_down += if count > 1 { count } else { 0 };
-            dealt.down_max = dealt.down_max.max(which.len());
+            dealt.killed(which.len(), waiting);
+            if which.len() == NODES {
+                dealt.power_offs += 1;
+                shared.power_offs.fetch_add(1, Ordering::SeqCst);
+            }
             let took = nodes.wait_until_all_serve()?;
             dealt.recoveries.extend(which.iter().map(|&node| took[node].as_secs_f64() * 1000.0));
         }
-        Blow::Cut(node) => {
+        Blow::KillJoining(node) => {
+            let waiting = wait_for_request(shared);
+            dealt.kills_joining += u64::from(nodes.kill_joining(*node)?);
+            dealt.killed(1, waiting);
+            dealt.killed(1, false);
+            let took = nodes.wait_until_all_serve()?;
+            dealt.recoveries.push(took[*node].as_secs_f64() * 1000.0);
+        }
+        Blow::Cut(node, killed) => {
             nodes.cut(Some(*node))?;
             let began = Instant::now();
             dealt.cuts += 1;
             let refused = wait_until_refused(nodes.clients_at(*node));
             dealt.cuts_refused += u64::from(refused?);
+            if let Some(killed) = killed {
+                let waiting = wait_for_request(shared);
+                nodes.kill(&[*killed])?;
+                dealt.killed(1, waiting);
+                dealt.kills_in_cuts += 1;
+            }
             std::thread::sleep(CUT_MIN.saturating_sub(began.elapsed()));
-            nodes.cut(None)?;
+            nodes.heal()?;
+            let took = nodes.wait_until_all_serve()?;
+            dealt.recoveries.extend(killed.iter().map(|&node| took[node].as_secs_f64() * 1000.0));
+        }
+        Blow::Stop(node) => {
+            nodes.signal(*node, Signal::STOP)?;
+            let without = nodes.wait_until_without(*node);
+            // What it is asked while it stands still is the first that it hears when it goes on.
+            let asked = without.and_then(|()| ask_all_counters(nodes.clients_at(*node), shared));
+            nodes.signal(*node, Signal::CONT)?;
+            let (mut connection, asked) = asked?;
+            for (which, least) in asked {
+                shared.watched.check(which, least, connection.read()?);
+            }
+            dealt.stops += 1;
             nodes.wait_until_all_serve()?;
         }
     }
     Ok(())
+}
+
+/// Asks a node for all counters, without waiting for answers; what each must not be below.
+fn ask_all_counters(node: SocketAddr, shared: &Shared) -> anyhow::Result<(Connection, Vec<(Which, i64)>)> {
+    let asked: Vec<_> = counters().map(|which| (which, shared.watched.least(which))).collect();
+    let names: Vec<String> = asked.iter().map(|(which, _)| counter(*which)).collect();
+    let commands: Vec<[&[u8]; 2]> = names.iter().map(|name| [&b"GET"[..], name.as_bytes()]).collect();
+    let commands: Vec<&[&[u8]]> = commands.iter().map(|words| &words[..]).collect();
+    let mut connection = Connection::open(node, ANSWER_MAX)?;
+    connection.send(&commands)?;
+    Ok((connection, asked))
+}
+
+impl Dealt {
+    fn killed(&mut self, nodes: usize, waiting: bool) {
+        let count = nodes as u64;
+        self.kills += count;
+        self.kills_with_inflight += if waiting { count } else { 0 };
+        self.kills_with_others_down += if count > 1 { count } else { 0 };
+        self.down_max = self.down_max.max(nodes);
+    }
+
+    /// Takes a client number from each node, and the names of all lives: none may come again.
+    fn gather_ids(&mut self, nodes: &Nodes) -> anyhow::Result<()> {
+        for node in 0..NODES {
+            let mut connection = Connection::open(nodes.clients_at(node), ANSWER_MAX)?;
+            if let Said::Integer(number) = connection.ask(&[b"MAINSTAY.ID", b"NEW"])? {
+                self.ids_repeated += u64::from(!self.ids.insert(format!("client {number}")));
+            }
+        }
+        for status in nodes.statuses().unwrap_or_default() {
+            for member in
+                status["members"].as_array().into_iter().flatten().filter(|member| member["me"] == true)
+            {
+                // The same life may be seen again, another one not under the same name.
+                let name = format!("{} born {}", member["address"], member["born"]);
+                let life = format!("{name} {} life {}", status["store"], status["life"]);
+                if self.ids.insert(life) {
+                    self.ids_repeated += u64::from(!self.ids.insert(name));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Waits, not for long, until a client waits for an answer.
@@ -234,15 +342,18 @@ fn wait_for_request(shared: &Shared) -> bool {
     false
 }
 
-/// Asks the node that is cut off for a write, until it refuses and says that it is the minority.
+/// Asks the node that is cut off for a write and a read, until it refuses both and says that it is the minority.
 fn wait_until_refused(node: SocketAddr) -> anyhow::Result<bool> {
     let began = Instant::now();
     while began.elapsed() < REFUSED_MAX {
         let mut connection =
             Connection::open(node, ANSWER_MAX).context("the node that is cut off does not answer")?;
-        if let Ok(Said::Error(error)) = connection.ask(&[b"SET", b"cut-off", b"1"])
-            && error.starts_with("CLUSTERDOWN minority:")
-        {
+        connection.send(&[&[b"SET", b"cut-off", b"1"], &[b"GET", b"cut-off"]])?;
+        let mut refused = || match connection.read() {
+            Ok(Said::Error(error)) => error.starts_with("CLUSTERDOWN minority:"),
+            _ => false,
+        };
+        if refused() & refused() {
             return Ok(true);
         }
     }
@@ -265,13 +376,7 @@ fn read_all(accounts: &[Account], nodes: &[SocketAddr; NODES]) -> anyhow::Result
                 said => break said,
             }
         };
-        let version = match &said {
-            Said::Array(items) => match items.as_slice() {
-                [_, Said::Integer(view), Said::Integer(counter)] => (*view, *counter),
-                _ => bail!("a read is answered so: {said}"),
-            },
-            _ => bail!("a read is answered so: {said}"),
-        };
+        let Some(version) = version_of(&said) else { bail!("a read is answered so: {said}") };
         held.insert(key.clone(), (value_of(said), version));
     }
     Ok(held)
