@@ -12,6 +12,7 @@ mod node;
 mod outputs;
 mod pipe;
 mod redis;
+mod region;
 mod replay;
 mod serve;
 mod sim;
@@ -19,6 +20,7 @@ mod snapshot;
 mod status;
 mod upgrade;
 mod verdict;
+mod watch;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::process::ExitCode;
@@ -37,6 +39,9 @@ enum Command {
     /// Ask a node where it and its group stand, or take it out.
     #[command(subcommand)]
     Group(node::Group),
+    /// Compare the copies that nodes keep of a region.
+    #[command(subcommand)]
+    Region(region::Region),
     /// Look into a journal directory, or mend it.
     #[command(subcommand)]
     Journal(journal::Journal),
@@ -109,6 +114,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => return serve::serve(*options),
         Command::Node(node) => node::run(&node),
         Command::Group(group) => node::ask(&group),
+        Command::Region(command) => region::run(&command),
         Command::Journal(command) => journal::run(&command),
         Command::Outputs(options) => outputs::run(&options),
         Command::Status(options) => status::run(&options),

@@ -3,6 +3,7 @@
 use crate::demo::orphan;
 use crate::redis::Connection;
 use crate::verdict::{UsageError, Verdict};
+use crate::watch;
 use anyhow::Context;
 use mainstay::command_line::log_to_standard_error;
 use mainstay_group::limits::Timing;
@@ -120,6 +121,8 @@ pub(crate) enum Group {
     Status(Asked),
     /// Say in a sentence whether a node serves, and if not, which side does and why.
     Explain(Asked),
+    /// Show where nodes stand, live, until it is interrupted.
+    Watch(watch::Watch),
     /// Take a node out of its group for good. Its directory cannot be used again.
     Leave(Asked),
 }
@@ -157,6 +160,7 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
             }
             Ok(Verdict::Clean)
         }
+        Group::Watch(watch) => watch::run(watch),
         Group::Leave(asked) => {
             let status = status(asked.node)?;
             if status["members"].as_array().is_some_and(|members| members.len() == 1) {

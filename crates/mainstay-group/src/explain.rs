@@ -100,10 +100,23 @@ impl fmt::Display for Explanation {
                 write!(f, "this member is in view {view} and fetches what happened before it")
             }
             Self::Wedged { view } => write!(f, "view {view} has ended here; the next one is being agreed on"),
-            Self::CutOff { view, heard, votes } => write!(
-                f,
-                "this member hears members with {heard} of the {votes} votes of view {view}; it serves again with more than half"
-            ),
+            Self::CutOff { view, heard, votes } => {
+                write!(f, "this member hears members with {heard} of the {votes} votes of view {view}; ")?;
+                let others = votes - heard;
+                if others * 2 > *votes {
+                    write!(
+                        f,
+                        "the others have {others}, which is more than half: they go on without it if they hear each other, and it comes back when it \
+                         hears them"
+                    )
+                } else if heard * 2 > *votes {
+                    f.write_str(
+                        "that is more than half, and it serves as soon as they have granted it a lease",
+                    )
+                } else {
+                    f.write_str("neither side has more than half: nobody goes on until they hear each other")
+                }
+            }
             Self::Outside { last, newest, departure: Some(Departure { member, because, view, .. }) } => {
                 write!(
                     f,
@@ -116,6 +129,26 @@ impl fmt::Display for Explanation {
                 "this process is in no view (the last one known to its store is {last}, the newest heard of {newest}); it asks to be let in"
             ),
             Self::Left => f.write_str("this process has left the group"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_cut_off_says_which_side_goes_on_and_why() {
+        for (heard, votes, words) in [
+            (1, 3, "the others have 2, which is more than half"),
+            (2, 4, "neither side has more than half"),
+            (2, 3, "as soon as they have granted it a lease"),
+        ] {
+            let said = Explanation::CutOff { view: ViewId(7), heard, votes }.to_string();
+            assert!(
+                said.contains(words) && said.contains(&format!("{heard} of the {votes} votes")),
+                "{said}"
+            );
         }
     }
 }
