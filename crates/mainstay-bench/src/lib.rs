@@ -9,6 +9,7 @@ pub mod logging;
 pub mod logging_cost;
 pub mod machine;
 pub mod mpi;
+pub mod patterns;
 pub mod plot;
 pub mod report;
 pub mod scratch;

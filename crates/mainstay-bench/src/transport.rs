@@ -6,7 +6,7 @@ mod node;
 use crate::logging::LoggingError;
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use crate::setting::{self, Part};
-use bare::Bare;
+pub(crate) use bare::Bare;
 use mainstay_runtime::peers::PeersError;
 use node::{Certificates, Node};
 use serde::{Deserialize, Serialize};
@@ -71,10 +71,10 @@ pub(crate) fn serve(arguments: &Arguments, answers: &mut dyn io::Write) -> Resul
 
 /// What the other end is asked: a ping of so many bytes is sent back; a stream of so many messages is answered once, at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Order {
-    stream: bool,
-    bytes: u32,
-    count: u32,
+pub(crate) struct Order {
+    pub(crate) stream: bool,
+    pub(crate) bytes: u32,
+    pub(crate) count: u32,
 }
 
 const ORDER_BYTES: usize = 9;

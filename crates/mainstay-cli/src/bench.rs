@@ -6,6 +6,7 @@ use mainstay_bench::journal::journal;
 use mainstay_bench::logging::{self, logging};
 use mainstay_bench::logging_cost::{self, logging_cost};
 use mainstay_bench::mpi::{self, mpi};
+use mainstay_bench::patterns::{self, patterns};
 use mainstay_bench::plot::PlotError;
 use mainstay_bench::report::Report;
 use mainstay_bench::setting::Options;
@@ -55,6 +56,16 @@ Exit code 0: nothing is promised of these figures.")]
 
 Exit code 1 when a target is missed.")]
     Transport(Common),
+    /// What a version costs: three nodes of a region, the seven message patterns, beside bare TCP and the model.
+    #[command(after_help = "Examples:
+  mainstay bench patterns --quick
+  mainstay bench patterns --only 'window 64' --json | jq .tables
+  mainstay bench patterns --only 'link delay' --link-delay-us 500
+  mainstay bench patterns --only 'many clients' --clients 16 --window 4 --plot patterns.svg
+
+Nodes and clients are processes and threads of this machine, on loopback. The part `redis` needs redis-server and redis-benchmark.
+Exit code 1 when a target is missed.")]
+    Patterns(PatternsBench),
     /// What recording costs an MPI program: run times and stalls with buffering alone and 1 to 3 pages, beside the bare program.
     #[command(after_help = "Examples:
   mainstay bench mpi --quick --only kernels
@@ -115,6 +126,25 @@ pub(crate) struct Plotted {
     plot: Option<PathBuf>,
 }
 
+/// `mainstay bench patterns`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PatternsBench {
+    #[command(flatten)]
+    plotted: Plotted,
+    /// In the part `link delay`: hold back each message for so long.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    link_delay_us: u64,
+    /// In the part `many clients`: how many.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    clients: u16,
+    /// In the part `many clients`: operations that each has under way.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    window: u16,
+    /// Also measure JGroups and Geode by turns with ours, as peers/install.sh has put them into this folder.
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+}
+
 /// `mainstay bench mpi`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MpiBench {
@@ -167,6 +197,17 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<Verdict> {
         Bench::LoggingCost(Plotted { common, plot }) => {
             let (json, plot) = (common.json, Plot::begin(plot, logging_cost::plot)?);
             let report = logging_cost(&common.options(), &program, &say).context(broke_off)?;
+            plot.draw(&report)?;
+            (report, json)
+        }
+        Bench::Patterns(PatternsBench { plotted, link_delay_us, clients, window, peers }) => {
+            let Plotted { common, plot } = plotted;
+            let (json, plot) = (common.json, Plot::begin(plot, patterns::plot)?);
+            let peers =
+                peers.map(std::path::absolute).transpose().context("cannot find the folder of the peers")?;
+            let (clients, window) = (clients.into(), window.into());
+            let given = patterns::Given { program, link_delay_us, clients, window, peers };
+            let report = patterns(&common.options(), &given, &say).context(broke_off)?;
             plot.draw(&report)?;
             (report, json)
         }

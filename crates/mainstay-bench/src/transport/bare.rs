@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::Instant;
 
 /// This end, and the process at the other.
-pub(super) struct Bare {
+pub(crate) struct Bare {
     stream: TcpStream,
     _peer: NodeProcess,
 }
 
 impl Bare {
-    pub(super) fn start(program: &Path) -> Result<Self, TransportError> {
+    pub(crate) fn start(program: &Path) -> Result<Self, TransportError> {
         let (peer, address) = NodeProcess::listening(program, NodeArguments::Transport(Arguments::Bare))?;
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -24,7 +24,7 @@ impl Bare {
     }
 
     /// How long it took, in seconds.
-    pub(super) fn run(&mut self, order: Order) -> io::Result<f64> {
+    pub(crate) fn run(&mut self, order: Order) -> io::Result<f64> {
         self.stream.write_all(&order.encode())?;
         if order.stream { self.stream_of(order) } else { self.ping_pong(order) }
     }

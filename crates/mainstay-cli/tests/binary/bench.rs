@@ -27,6 +27,38 @@ fn logging_measures_every_policy_beside_none_and_bare_sockets() {
 }
 
 #[test]
+fn patterns_take_as_many_hops_as_the_model_says() {
+    let folder = Folder::new();
+    let arguments = [
+        "bench",
+        "patterns",
+        "--quick",
+        "--json",
+        "--only",
+        "link delay",
+        "--link-delay-us",
+        "5000",
+        "--plot",
+        "hops.svg",
+    ];
+    let said = run(&folder, &arguments);
+    assert_eq!(said.code, 0, "{}\n{}", said.out, said.err);
+    let report = said.json();
+    let arms = report["figures"][0]["arms"].as_array().expect("a list of arms");
+    assert_eq!(arms.len(), 7, "{report}");
+    for (arm, row) in arms.iter().zip(report["tables"][0]["rows"].as_array().expect("a list of rows")) {
+        let hops: f64 = row[2].as_str().and_then(|hops| hops.parse().ok()).expect("a number");
+        let least =
+            arm["samples"].as_array().expect("raw samples").iter().filter_map(serde_json::Value::as_f64);
+        // Every hop is held back for 5 ms, however slow or fast the machine is.
+        assert!(least.fold(f64::MAX, f64::min) >= hops * 5000.0, "{arm}");
+    }
+    let picture = std::fs::read_to_string(folder.path("hops.svg")).expect("it was drawn");
+    assert!(picture.contains("one-hop-client"), "{picture}");
+    assert_eq!(std::fs::read_dir(folder.path("")).expect("a folder").count(), 1, "only the picture is left");
+}
+
+#[test]
 fn logging_cost_measures_every_way_at_both_ends() {
     let folder = Folder::new();
     let said = run(
