@@ -295,14 +295,24 @@ impl Node {
                 Some(input) = queue.recv() => Some(input),
                 () = tokio::time::sleep(pause) => None,
             };
-            let mut taken = first;
-            for _ in 0..STEP_INPUTS_MAX {
-                let Some(input) = taken else { break };
+            if let Some(input) = first {
                 // Read after the input has come: a lease that has run out by now is not used.
                 self.take(clock::now(), input);
-                taken = disk_queue.try_recv().or_else(|_| queue.try_recv()).ok();
+                self.take_queued(&mut queue, &mut disk_queue);
             }
             self.pass_time(clock::now());
+        }
+    }
+
+    /// Takes what has come, as far as it is to be answered in one step.
+    fn take_queued(
+        &mut self,
+        queue: &mut mpsc::Receiver<Input>,
+        disk_queue: &mut mpsc::UnboundedReceiver<Input>,
+    ) {
+        for _ in 0..STEP_INPUTS_MAX {
+            let Ok(input) = disk_queue.try_recv().or_else(|_| queue.try_recv()) else { break };
+            self.take(clock::now(), input);
         }
     }
 
