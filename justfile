@@ -24,6 +24,10 @@ sim *arguments="--seed 42":
 bench *arguments="journal":
     cargo run --release --package mainstay-cli -- bench {{arguments}}
 
+# Other groups by turns with ours (needs a JDK and Maven): `just peers-group --quick`.
+peers-group *arguments:
+    peers/beside-ours.sh {{arguments}}
+
 # Fuzz one decoder for a minute (needs nightly and cargo-fuzz): `just fuzz superblock`.
 fuzz target seconds="60":
     cd fuzz && cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}

@@ -34,10 +34,8 @@ pub(crate) enum Program {
     Xtask,
     /// The product, as the step `tests` built it.
     Mainstay,
-    /// Nothing yet: the step is skipped, for this reason.
-    Missing {
-        reason: &'static str,
-    },
+    /// For scripts of this repository.
+    Bash,
 }
 
 /// A tool that not every machine has: without it the step is skipped, by name.
@@ -72,11 +70,6 @@ impl Step {
             found: Found::Nothing,
             makes: None,
         }
-    }
-
-    /// A step that should be there and cannot be yet.
-    pub(crate) fn missing(name: &str, reason: &'static str) -> Self {
-        Self::new(name, Program::Missing { reason }, &[""])
     }
 
     pub(crate) fn needing(self, need: Need) -> Self {
@@ -217,12 +210,8 @@ pub fn run(root: &Path, this: &Path, steps: &[Step], progress: &mut Progress) ->
 }
 
 fn perform(root: &Path, this: &Path, step: &Step, skips: &mut Skips) -> (Verdict, String) {
-    let lacking = match (step.program, step.need) {
-        (Program::Missing { reason }, _) => Some(reason),
-        (_, Some(need)) if !is_there(step.program.path(this), &need) => Some(need.remedy),
-        _ => None,
-    };
-    if let Some(why) = lacking {
+    let lacking = step.need.filter(|need| !is_there(step.program.path(this), need));
+    if let Some(Need { remedy: why, .. }) = lacking {
         skips.add(&format!("{}: {why}", step.name));
         return (Verdict::Skipped, why.to_owned());
     }
@@ -294,7 +283,7 @@ impl Program {
             Self::Rustup => "rustup".into(),
             Self::Xtask => this.to_owned(),
             Self::Mainstay => this.with_file_name("mainstay"),
-            Self::Missing { .. } => unreachable!("a step without a program is skipped"),
+            Self::Bash => "bash".into(),
         }
     }
 }
@@ -351,16 +340,13 @@ mod tests {
     #[test]
     fn what_needs_a_tool_that_is_not_there_is_skipped_by_name() {
         let need = Need { arguments: &["no-such-command"], remedy: "install it" };
-        let steps = [
-            Step::new("with a tool", Program::Cargo, &["--version"]).needing(need),
-            Step::missing("peers", "none yet"),
-        ];
+        let steps = [Step::new("with a tool", Program::Cargo, &["--version"]).needing(need)];
         let mut skips = Skips::default();
         // Not by `run`, whose words the campaign that runs this test would take for its own.
         for step in &steps {
             assert_eq!(perform(Path::new("."), Path::new("xtask"), step, &mut skips).0, Verdict::Skipped);
         }
-        assert_eq!(skips.lines, ["with a tool: install it", "peers: none yet"]);
+        assert_eq!(skips.lines, ["with a tool: install it"]);
     }
 
     #[test]

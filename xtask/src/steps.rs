@@ -17,7 +17,9 @@ pub struct Scale {
     /// The test that flips bytes of a journal's files.
     flips: (&'static str, &'static str),
     /// Each benchmark with what is added to its command.
-    bench: [(&'static str, &'static [&'static str]); 6],
+    bench: [(&'static str, &'static [&'static str]); 7],
+    /// What is added to the command that measures peers.
+    peers: &'static [&'static str],
     /// Time for each fuzz target, in seconds.
     fuzz_seconds: u64,
 }
@@ -39,8 +41,10 @@ impl Scale {
             ("logging", &[]),
             ("logging-cost", &[]),
             ("transport", &[]),
+            ("patterns", &[]),
             ("mpi", &[]),
         ],
+        peers: &[],
         fuzz_seconds: 300,
     };
 
@@ -60,8 +64,10 @@ impl Scale {
             ("logging", &["--quick", "--only", "ping-pong"]),
             ("logging-cost", &["--quick", "--only", "latency"]),
             ("transport", &["--quick", "--only", "stream"]),
+            ("patterns", &["--quick", "--only", "link delay"]),
             ("mpi", &["--quick", "--only", "small"]),
         ],
+        peers: &["--quick"],
         fuzz_seconds: 5,
     };
 }
@@ -156,7 +162,12 @@ pub fn full(scale: &Scale, scratch: &Path, fuzz_targets: &[String]) -> Vec<Step>
         cargo("advisories and licences", "deny check")
             .needing(Need { arguments: &["deny", "--version"], remedy: "needs `cargo install cargo-deny`" }),
     );
-    steps.push(Step::missing("peers beside ours", "this repository has no scripts for them yet"));
+    let beside = [&["peers/beside-ours.sh", "--json"], scale.peers].concat();
+    let java = Need {
+        arguments: &["-c", "command -v javac && command -v mvn"],
+        remedy: "needs a JDK (17) and Maven, and the registry that its settings name",
+    };
+    steps.push(Step::new("peers beside ours", Program::Bash, &beside).needing(java).found(Found::Targets));
     steps
 }
 
