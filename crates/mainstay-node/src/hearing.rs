@@ -269,7 +269,7 @@ mod tests {
             match why {
                 Some(why) => assert!(why.to_string().contains(word), "{why}"),
                 None => {
-                    assert_eq!((Versions::read(&bytes), word), (Some(Versions::OURS), "the same version"))
+                    assert_eq!((Versions::read(&bytes), word), (Some(Versions::OURS), "the same version"));
                 }
             }
         }
