@@ -63,9 +63,10 @@ impl RegionWorld {
     }
 
     /// Whether it has everything, or nearly, that a member of the next view needs. Where no member has, whoever comes may be the one who does: a group
-    /// lets it in at once (docs/group.md, learn first), and would wait for ever if it did not.
+    /// lets it in (docs/group.md, learn first), and would wait for ever if it did not. Members that are about to have it are waited for.
     fn can_join(&self, at: usize) -> bool {
-        self.hosts[at].learned || self.full(at) || self.none_full()
+        let waited = self.now >= self.source.next_change + 1_000 * MILLISECOND;
+        self.hosts[at].learned || self.full(at) || (waited && self.none_full())
     }
 
     /// Whether no member has the data of the view.
