@@ -29,6 +29,7 @@ const FACADE: &str = "mainstay";
 const CLIENT: &str = "mainstay-client";
 const SIM: &str = "mainstay-sim";
 const BENCH: &str = "mainstay-bench";
+const TLS: &str = "mainstay-tls";
 const CHECKSUM: &str = "mainstay-checksum";
 const NODE: &str = "mainstay-node";
 const MPI: &str = "mainstay-mpi";
@@ -38,6 +39,8 @@ const CLI: &str = "mainstay-cli";
 pub const LAYERS: &[Layer] = &[
     // below everything, foreign programs included
     plain(CHECKSUM, &[]),
+    // certificates, for whoever opens connections
+    plain(TLS, &[]),
     // words
     silent(TYPES, &[]),
     // silent rooms, strangers to each other
@@ -53,8 +56,8 @@ pub const LAYERS: &[Layer] = &[
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
     plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
-    plain(RUNTIME, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
-    plain(NODE, &[TYPES, JOURNAL, GROUP, REGION, REPLICA, DISK]),
+    plain(RUNTIME, &[TYPES, TLS, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
+    plain(NODE, &[TYPES, TLS, JOURNAL, GROUP, REGION, REPLICA, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
     // Its tests start nodes.
@@ -86,7 +89,7 @@ pub const LAYERS: &[Layer] = &[
         CLI,
         &[
             TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI,
-            GROUP, REPLICA, NODE,
+            GROUP, REPLICA, NODE, TLS,
         ],
     ),
     // chores: no part of the product

@@ -19,7 +19,9 @@ pub mod event;
 pub mod frames;
 pub mod preamble;
 pub mod settings;
-pub mod tls;
+
+/// Certificates, as nodes of every kind use them.
+pub use mainstay_tls as tls;
 
 mod accept;
 mod dial;

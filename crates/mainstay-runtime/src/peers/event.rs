@@ -115,7 +115,7 @@ pub enum ConnectError {
         connect_timeout: Duration,
     },
     /// One does not trust the other.
-    #[error("TLS: {source}{}", tls_hint(source))]
+    #[error("TLS: {source}{}", mainstay_tls::remedy(source))]
     Tls {
         /// Why.
         source: rustls::Error,
@@ -142,24 +142,5 @@ pub enum ConnectError {
 impl From<Truncated> for ConnectError {
     fn from(truncated: Truncated) -> Self {
         Self::Preamble(PreambleError::Truncated(truncated))
-    }
-}
-
-fn tls_hint(error: &rustls::Error) -> &'static str {
-    use rustls::{AlertDescription, CertificateError, Error};
-    match error {
-        Error::InvalidMessage(_) => ": the other seems to use plain text",
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)
-        | Error::AlertReceived(AlertDescription::UnknownCA) => {
-            ": its certificate is not of this cluster's authority"
-        }
-        Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => ": another node is at this address, or has another's certificate",
-        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })
-        | Error::AlertReceived(AlertDescription::CertificateExpired) => {
-            ": make a new one with `mainstay cert node`"
-        }
-        _ => "",
     }
 }

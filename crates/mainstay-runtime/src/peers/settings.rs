@@ -1,10 +1,10 @@
 //! What a node is told about its cluster: who is in it, where, and what proves it.
 
+pub use mainstay_tls::{TlsFiles, is_node_name};
 pub use mainstay_types::id::ClusterId;
 use mainstay_types::id::NodeId;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// One node in the list that all nodes of a cluster share.
@@ -25,17 +25,6 @@ pub enum Security {
     Plain,
     /// TLS 1.3, both sides with a certificate of the cluster's authority.
     Tls(TlsFiles),
-}
-
-/// Where a node's certificate is. All three are PEM; `mainstay cert` makes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate of the cluster's authority.
-    pub authority: PathBuf,
-    /// This node's certificate.
-    pub certificate: PathBuf,
-    /// The key to it.
-    pub key: PathBuf,
 }
 
 /// Settings of the transport between nodes.
@@ -185,19 +174,6 @@ pub enum SettingsError {
     },
 }
 
-/// Whether a node may have this name: one label of a host name (RFC 1123) in lower case. A certificate may carry the
-/// addresses of its node besides, which are IP addresses or have a dot: so none can pass for another node's name.
-#[must_use]
-pub fn is_node_name(name: &str) -> bool {
-    let fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&name.len())
-        && name.bytes().all(fit)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.bytes().all(|byte| byte.is_ascii_digit())
-        && name != "localhost"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,15 +217,5 @@ mod tests {
         let mut hasty = settings();
         hasty.silence_max = hasty.heartbeat_every;
         assert!(matches!(hasty.check(), Err(SettingsError::Silence { .. })));
-    }
-
-    #[test]
-    fn a_name_is_one_label_and_never_an_address() {
-        for name in ["a", "n1", "node-7", "1a"] {
-            assert!(is_node_name(name), "{name}");
-        }
-        for name in ["", "-a", "a-", "A", "a.b", "10", "::1", "a_b", "*", "localhost", &"a".repeat(64)] {
-            assert!(!is_node_name(name), "{name}");
-        }
     }
 }
