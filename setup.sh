@@ -5,6 +5,7 @@
 #   git, curl        the checkout, and the requests that tests send as a user would
 #   wrk              a public load generator: one test drives a service with it under kills
 #   redis-tools      redis-cli: a test drives a replicated region with it while nodes die
+#   etcd-server      etcd: the arbiter of a group of two, in a test
 #   gdb          tests of `mainstay mpi replay --gdb`
 #   Open MPI, MPICH, gfortran, mpi4py, NetPIPE
 #                    programs under `mainstay mpi` are compiled and run with them: 68 packages and 1.1 GB, most of it the
@@ -18,10 +19,10 @@
 # something is missing. Exit codes: 0 all there, or only parts missing whose tests are skipped by name; 1 cannot build.
 set -euo pipefail
 
-declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk" [redis-cli]="redis-tools"
+declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk" [redis-cli]="redis-tools" [etcd]="etcd-server"
     [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [gdb]="gdb" [mpi4py]="python3-mpi4py"
     [NPmpich2]="netpipe-mpich2")
-wanted=(cc git curl wrk redis-cli)
+wanted=(cc git curl wrk redis-cli etcd)
 if [[ -z ${MAINSTAY_SETUP_WITHOUT_MPI:-} ]]; then
     wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py NPmpich2 gdb)
 fi

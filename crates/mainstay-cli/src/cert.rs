@@ -5,8 +5,7 @@
 
 use crate::verdict::{UsageError, Verdict};
 use anyhow::{Context, bail};
-use mainstay_runtime::peers::settings::{TlsFiles, is_node_name};
-use mainstay_runtime::peers::tls::check_files;
+use mainstay_tls::{TlsError, TlsFiles, check_client_files, check_files, is_node_name};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -48,9 +47,16 @@ Whoever has DIR/ca.key can make a node of the cluster. No node needs it.")]
   mainstay cert node shop-certificates n2 --address 10.0.0.2 --address n2.shop.example
   openssl x509 -in shop-certificates/n1.pem -noout -text           what is in it
 
-NAME is the node's name in the list that all nodes share: peers compare it. Addresses are for other tools only.
+NAME is the node's name in the list that all nodes of a cluster share: peers compare it. Nodes of a group (`mainstay node`) compare the
+address: it is needed there, and may be the only one.
 To renew a certificate, move the old files away, make new ones, and restart the node.")]
     Node(Node),
+    /// Make a certificate and a key for a program that uses a region by the Redis protocol: no node takes it for another node.
+    #[command(after_help = "Examples:
+  mainstay cert client shop-certificates app
+  redis-cli -h 10.0.0.1 -p 7371 --tls --cacert shop-certificates/ca.pem --cert shop-certificates/app.pem --key shop-certificates/app.key
+  mainstay group status 10.0.0.1:7371 --tls shop-certificates --name app")]
+    Client(Client),
 }
 
 /// `mainstay cert init`.
@@ -81,6 +87,18 @@ pub(crate) struct Node {
     days: u32,
 }
 
+/// `mainstay cert client`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Client {
+    /// The folder of `mainstay cert init`.
+    dir: PathBuf,
+    /// The client's name, which no node has: 1 to 63 of a-z, 0-9 and -.
+    name: String,
+    /// How long the certificate is valid, in days; not longer than the authority's.
+    #[arg(long, default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    days: u32,
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -89,6 +107,7 @@ pub(crate) fn run(cert: &Cert) -> anyhow::Result<Verdict> {
     match cert {
         Cert::Init(options) => init(options),
         Cert::Node(options) => node(options),
+        Cert::Client(options) => client(options),
     }
 }
 
@@ -117,46 +136,83 @@ fn init(Init { dir, cluster, days }: &Init) -> anyhow::Result<Verdict> {
 
 fn node(Node { dir, name, address, days }: &Node) -> anyhow::Result<Verdict> {
     check_name(name, "node")?;
-    let names = subject_names(name, address)?;
-    let (authority, authority_key) = (dir.join(AUTHORITY), dir.join(AUTHORITY_KEY));
-    let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
-    let why = "to renew a certificate, move the old files away first";
-    refuse_existing(&[&certificate, &key], why)?;
-    let cluster = cluster_of(&authority)?;
-    let issuer = Issuer::new(authority_params(&cluster), read_key(&authority_key)?);
-
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::OrganizationName, format!("mainstay cluster {cluster}"));
-    params.distinguished_name.push(DnType::CommonName, name.as_str());
-    params.subject_alt_names = names;
-    params.use_authority_key_identifier_extension = true;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     // A node dials some of its peers, and is dialled by others.
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let params = valid_for(params, *days)?;
-    let pair = KeyPair::generate().context("no key can be made")?;
-    let signed = params.signed_by(&pair, &issuer).context("the node's certificate cannot be made")?;
-    write_both([(&key, pair.serialize_pem()), (&certificate, signed.pem())])?;
-    // As the node and its peers will do it: finds an authority whose files do not belong together.
-    let files = TlsFiles { authority: authority.clone(), certificate: certificate.clone(), key: key.clone() };
-    if let Err(error) = check_files(&files, name) {
-        for path in [&certificate, &key] {
-            std::fs::remove_file(path).with_context(|| format!("{} should go again", path.display()))?;
-        }
-        return Err(error).context(format!(
-            "{} and {} do not belong together, or no longer vouch for anybody; nothing was kept",
-            authority.display(),
-            authority_key.display()
-        ));
-    }
+    let uses = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certified = Certified { name, names: subject_names(name, address)?, uses, days: *days };
+    let files = certified.make(dir, |files| check_files(files, name))?;
     println!(
-        "Node `{name}` of cluster `{cluster}`, valid for {days} days. Copy to the machine of `{name}`, and to no other:"
+        "Node `{name}` of cluster `{}`, valid for {days} days. Copy to the machine of `{name}`, and to no other:",
+        cluster_of(&files.authority)?
     );
-    println!("  {}   the authority's certificate, the same for all", authority.display());
-    println!("  {}   the node's certificate", certificate.display());
-    println!("  {}   the node's key: readable by the node only (chmod 600)", key.display());
+    print_files(&files, "node");
     Ok(Verdict::Clean)
+}
+
+fn client(Client { dir, name, days }: &Client) -> anyhow::Result<Verdict> {
+    check_name(name, "client")?;
+    // Names of nodes have no dot.
+    let names = subject_names(&format!("{name}.client"), &[])?;
+    let certified = Certified { name, names, uses: vec![ExtendedKeyUsagePurpose::ClientAuth], days: *days };
+    let files = certified.make(dir, check_client_files)?;
+    println!(
+        "Client `{name}` of cluster `{}`, valid for {days} days. Copy to where it runs:",
+        cluster_of(&files.authority)?
+    );
+    print_files(&files, "client");
+    Ok(Verdict::Clean)
+}
+
+fn print_files(files: &TlsFiles, whose: &str) {
+    println!("  {}   the authority's certificate, the same for all", files.authority.display());
+    println!("  {}   the {whose}'s certificate", files.certificate.display());
+    println!("  {}   the {whose}'s key: readable by the {whose} only (chmod 600)", files.key.display());
+}
+
+/// What a certificate says.
+struct Certified<'a> {
+    name: &'a str,
+    names: Vec<SanType>,
+    uses: Vec<ExtendedKeyUsagePurpose>,
+    days: u32,
+}
+
+impl Certified<'_> {
+    /// Makes it, with a key; `check` does what those do whom it will be shown.
+    fn make(
+        self,
+        dir: &Path,
+        check: impl FnOnce(&TlsFiles) -> Result<(), TlsError>,
+    ) -> anyhow::Result<TlsFiles> {
+        let files = TlsFiles::in_directory(dir, self.name);
+        let TlsFiles { authority, certificate, key } = &files;
+        let authority_key = dir.join(AUTHORITY_KEY);
+        refuse_existing(&[certificate, key], "to renew a certificate, move the old files away first")?;
+        let cluster = cluster_of(authority)?;
+        let issuer = Issuer::new(authority_params(&cluster), read_key(&authority_key)?);
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, format!("mainstay cluster {cluster}"));
+        params.distinguished_name.push(DnType::CommonName, self.name);
+        params.subject_alt_names = self.names;
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = self.uses;
+        let params = valid_for(params, self.days)?;
+        let pair = KeyPair::generate().context("no key can be made")?;
+        let signed = params.signed_by(&pair, &issuer).context("the certificate cannot be made")?;
+        write_both([(key, pair.serialize_pem()), (certificate, signed.pem())])?;
+        // Finds an authority whose files do not belong together.
+        if let Err(error) = check(&files) {
+            for path in [certificate, key] {
+                std::fs::remove_file(path).with_context(|| format!("{} should go again", path.display()))?;
+            }
+            return Err(error).context(format!(
+                "{} and {} do not belong together, or no longer vouch for anybody; nothing was kept",
+                authority.display(),
+                authority_key.display()
+            ));
+        }
+        Ok(files)
+    }
 }
 
 /// Equal whenever the authority signs, since its name is what its certificates refer to.

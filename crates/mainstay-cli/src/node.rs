@@ -9,9 +9,10 @@ use mainstay::command_line::log_to_standard_error;
 use mainstay_group::limits::Timing;
 use mainstay_node::gateway::GatewayTimes;
 use mainstay_node::node::{Ended, Listening, run as run_node};
-use mainstay_node::settings::{Entry, Settings, region};
+use mainstay_node::settings::{Arbiter, Entry, Settings, region};
 use mainstay_replica::definition::Definition;
-use std::io::Write;
+use mainstay_tls::{TlsClient, TlsFiles, is_node_name};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +31,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
   mainstay node --dir n1 --listen 127.0.0.1:7171 --resp 127.0.0.1:7371       comes back by itself
   mainstay group status 127.0.0.1:7372
 
+Beyond one machine, with certificates (`mainstay cert --help`):
+  mainstay node --dir n1 --init --listen 10.0.0.1:7171 --resp 10.0.0.1:7371 --tls certificates --name n1
+  redis-cli -h 10.0.0.1 -p 7371 --tls --cacert certificates/ca.pem --cert certificates/app.pem --key certificates/app.key
+
+Two nodes and an etcd:
+  mainstay node --dir n1 --init --arbiter http://127.0.0.1:2379 --listen 127.0.0.1:7171 --resp 127.0.0.1:7371
+  mainstay node --dir n2 --join 127.0.0.1:7171 --arbiter http://127.0.0.1:2379 --listen 127.0.0.1:7172 --resp 127.0.0.1:7372
+
 A node that is killed or stopped stays a member until the others hear nothing of it, and comes back when it is started again. To take it out for
 good: mainstay group leave ADDRESS.")]
 pub(crate) struct Node {
@@ -42,12 +51,18 @@ pub(crate) struct Node {
     /// Ask to be let in at these nodes; not needed any more once it was a member, unless all others have moved.
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
     join: Vec<SocketAddr>,
-    /// Where other nodes reach this one: a loopback address, since nothing is encrypted yet.
+    /// Where other nodes reach this one: a loopback address, unless there are certificates.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7171")]
     listen: SocketAddr,
-    /// Where clients of the Redis protocol reach it: a loopback address.
+    /// Where clients of the Redis protocol reach it: the same.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7371")]
     resp: SocketAddr,
+    #[command(flatten)]
+    certificates: Certificates,
+    /// The etcd that decides which side goes on, so that a group of two survives the death of one: said with --init, and the same at every node.
+    /// Endpoints: http:// on loopback; https:// with the certificates of --tls.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    arbiter: Vec<String>,
     /// The region of a new group, fixed for good: pattern=one-hop, shards=16, ack=majority (or all), level=disk (or process).
     #[arg(long, value_name = "NAME:SETTING=VALUE,…", requires = "init", default_value = "data", value_parser = region)]
     region: Definition,
@@ -68,6 +83,31 @@ pub(crate) struct Node {
     parent: Option<u32>,
 }
 
+/// What proves to others who this is, and encrypts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Certificates {
+    /// TLS, with ca.pem, NAME.pem and NAME.key of this directory, as `mainstay cert` makes them [default: plain text, on loopback only].
+    #[arg(long, value_name = "DIR", requires = "name")]
+    tls: Option<PathBuf>,
+    /// Whose certificate to show.
+    #[arg(long, value_name = "NAME", requires = "tls", value_parser = certified_name)]
+    name: Option<String>,
+}
+
+impl Certificates {
+    fn files(&self) -> Option<(TlsFiles, String)> {
+        let (directory, name) = (self.tls.as_ref()?, self.name.clone()?);
+        Some((TlsFiles::in_directory(directory, &name), name))
+    }
+}
+
+fn certified_name(given: &str) -> Result<String, String> {
+    match is_node_name(given) {
+        true => Ok(given.to_owned()),
+        false => Err("no name that `mainstay cert` gives: 1 to 63 of a-z, 0-9 and -".to_owned()),
+    }
+}
+
 /// Runs a node until it is stopped.
 ///
 /// # Errors
@@ -79,6 +119,11 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
     log_to_standard_error();
     let entry =
         if node.init { Entry::Begin(vec![node.region.clone()]) } else { Entry::Join(node.join.clone()) };
+    let certified = node.certificates.files();
+    let arbiter = match node.arbiter.is_empty() {
+        true => None,
+        false => Some(Arbiter::at(&node.arbiter, certified.is_some())?),
+    };
     let settings = Settings {
         directory: node.dir.clone(),
         listen: node.listen,
@@ -89,6 +134,8 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         clients_max: node.clients_max,
         accept_loss: node.accept_loss,
         link_delay: Duration::from_micros(node.link_delay_us),
+        certified,
+        arbiter,
         allow_cuts: node.allow_cuts,
     };
     match run_node(&settings, |at| announce(&node.dir, at))? {
@@ -101,7 +148,7 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
 }
 
 fn announce(directory: &std::path::Path, at: Listening) {
-    let mut out = std::io::stdout();
+    let mut out = io::stdout();
     // Nobody may be listening; the node serves all the same.
     let _ = writeln!(
         out,
@@ -133,6 +180,8 @@ pub(crate) struct Asked {
     /// Where clients reach the node.
     #[arg(value_name = "ADDRESS:PORT")]
     node: SocketAddr,
+    #[command(flatten)]
+    certificates: Certificates,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -145,7 +194,7 @@ pub(crate) struct Asked {
 pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
     match group {
         Group::Status(asked) => {
-            let status = status(asked.node)?;
+            let status = asked.status()?;
             match asked.json {
                 true => println!("{}", serde_json::to_string_pretty(&status)?),
                 false => print!("{}", in_words(&status)),
@@ -153,7 +202,7 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
             Ok(if status["serves"] == true { Verdict::Clean } else { Verdict::Wrong })
         }
         Group::Explain(asked) => {
-            let explanation = tell(asked.node, b"MAINSTAY.EXPLAIN")?;
+            let explanation = asked.tell(b"MAINSTAY.EXPLAIN")?;
             match asked.json {
                 true => println!("{}", serde_json::json!({ "explanation": explanation })),
                 false => println!("{explanation}"),
@@ -162,13 +211,13 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
         }
         Group::Watch(watch) => watch::run(watch),
         Group::Leave(asked) => {
-            let status = status(asked.node)?;
+            let status = asked.status()?;
             if status["members"].as_array().is_some_and(|members| members.len() == 1) {
                 let explanation =
                     "it is the only member: stop it instead, nobody else has its data".to_owned();
                 return Err(UsageError { explanation }.into());
             }
-            let said = tell(asked.node, b"MAINSTAY.LEAVE")?;
+            let said = asked.tell(b"MAINSTAY.LEAVE")?;
             match asked.json {
                 true => println!("{}", serde_json::json!({ "leaving": said == "OK" })),
                 false => println!("{} is leaving; it ends when the others have agreed", asked.node),
@@ -178,17 +227,32 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
     }
 }
 
-/// Where a node stands.
+impl Asked {
+    fn status(&self) -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.tell(b"MAINSTAY.STATUS")?)?)
+    }
+
+    fn tell(&self, command: &[u8]) -> anyhow::Result<String> {
+        match self.certificates.files() {
+            None => tell(Connection::open(self.node, ANSWER_TIMEOUT), self.node, command),
+            Some((files, _)) => {
+                let tls = TlsClient::load(&files)?;
+                tell(Connection::open_tls(self.node, ANSWER_TIMEOUT, &tls), self.node, command)
+            }
+        }
+    }
+}
+
+/// Where a node without certificates stands.
 ///
 /// # Errors
 /// When it does not answer.
 pub(crate) fn status(node: SocketAddr) -> anyhow::Result<serde_json::Value> {
-    Ok(serde_json::from_str(&tell(node, b"MAINSTAY.STATUS")?)?)
+    Ok(serde_json::from_str(&tell(Connection::open(node, ANSWER_TIMEOUT), node, b"MAINSTAY.STATUS")?)?)
 }
 
-fn tell(node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
-    let mut connection =
-        Connection::open(node, ANSWER_TIMEOUT).with_context(|| format!("no node answers at {node}"))?;
+fn tell(opened: io::Result<Connection>, node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
+    let mut connection = opened.with_context(|| format!("no node answers at {node}"))?;
     connection.ask(&[command]).with_context(|| format!("the node at {node} broke off"))?.text()
 }
 

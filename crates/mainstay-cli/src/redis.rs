@@ -1,5 +1,6 @@
 //! A blocking client of the Redis protocol, as small as commands and demo need it: one connection, commands out, replies in.
 
+use mainstay_tls::{TlsClient, explained};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -51,9 +52,14 @@ impl fmt::Display for Said {
     }
 }
 
+/// Bytes both ways, encrypted or not.
+trait Duplex: Read + Write + Send + fmt::Debug {}
+
+impl<S: Read + Write + Send + fmt::Debug> Duplex for S {}
+
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection(BufReader<Box<dyn Duplex>>);
 
 impl Connection {
     /// Connects; nothing afterwards waits longer than `timeout`.
@@ -61,11 +67,16 @@ impl Connection {
     /// # Errors
     /// When nobody listens.
     pub(crate) fn open(address: SocketAddr, timeout: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, timeout)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        Ok(Self(BufReader::new(stream)))
+        Ok(Self(BufReader::new(Box::new(connect(address, timeout)?))))
+    }
+
+    /// The same by TLS, to a node whose certificate carries that address.
+    ///
+    /// # Errors
+    /// When nobody listens, or one does not trust the other.
+    pub(crate) fn open_tls(address: SocketAddr, timeout: Duration, tls: &TlsClient) -> io::Result<Self> {
+        let stream = tls.over(connect(address, timeout)?, address.ip())?;
+        Ok(Self(BufReader::new(Box::new(stream))))
     }
 
     /// Sends commands in one write.
@@ -82,7 +93,9 @@ impl Connection {
                 bytes.extend_from_slice(b"\r\n");
             }
         }
-        self.0.get_mut().write_all(&bytes)
+        let stream = self.0.get_mut();
+        stream.write_all(&bytes)?;
+        stream.flush()
     }
 
     /// The next reply.
@@ -122,7 +135,15 @@ impl Connection {
     /// # Errors
     /// Those of the connection.
     pub(crate) fn ask(&mut self, words: &[&[u8]]) -> io::Result<Said> {
-        self.send(&[words])?;
-        self.read()
+        self.send(&[words]).map_err(explained)?;
+        self.read().map_err(explained)
     }
+}
+
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
+    Ok(stream)
 }

@@ -1,82 +1,117 @@
 //! Who connects to a node: other nodes and clients that speak as nodes do, at one port; clients of the Redis protocol, at the other.
 
 use crate::clients::{self, Room};
+use crate::error::NodeError;
 use crate::head::LinkRefusal;
 use crate::hearing::{self, CONNECTIONS_MAX, Door, HEAD_MAX};
 use crate::input::Input;
 use crate::native;
+use crate::secure::{Complaints, Security, Stream};
 use mainstay_region::conversation::{MAGIC, ToClient};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
 /// Between two attempts to accept, when one has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Listens there, which without certificates must be on loopback.
+pub(crate) async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, NodeError> {
+    if matches!(security, Security::Plain) && !address.ip().is_loopback() {
+        return Err(NodeError::NotLoopback { address });
+    }
+    TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
+}
+
 /// At most [`CONNECTIONS_MAX`] nodes, and who has not said yet what it is, and `clients_max` clients: their first word tells them apart.
 pub(crate) async fn nodes(
     listener: TcpListener,
+    security: Security,
     door: Arc<Door>,
     inputs: mpsc::Sender<Input>,
     clients_max: usize,
 ) {
+    let complaints = Complaints::default();
     let of_nodes = Arc::new(Semaphore::new(usize::from(CONNECTIONS_MAX)));
     let room = Arc::new(Semaphore::new(clients_max));
     for number in 1.. {
-        let mut stream = accept(&listener).await;
+        let (stream, other) = accept(&listener).await;
         let Ok(place) = Arc::clone(&of_nodes).try_acquire_owned() else {
             tracing::warn!("as many connections from nodes as there may be: one more is refused");
-            let _ = stream.try_write(&LinkRefusal::full(CONNECTIONS_MAX));
+            if matches!(security, Security::Plain) {
+                let _ = stream.try_write(&LinkRefusal::full(CONNECTIONS_MAX));
+            }
             continue;
         };
         let (door, inputs, room) = (Arc::clone(&door), inputs.clone(), Arc::clone(&room));
+        let (security, complaints) = (security.clone(), complaints.clone());
         tokio::spawn(async move {
+            let (mut stream, shown) = match security.accept(stream).await {
+                Ok(accepted) => accepted,
+                Err(error) => return complaints.log(other, "a connection from a node is refused", &error),
+            };
             match tokio::time::timeout(HEAD_MAX, native::first_word(&mut stream)).await {
                 Ok(Ok(MAGIC)) => {
                     drop(place);
                     match room.try_acquire() {
                         Ok(_place) => native::serve(stream, number, inputs).await,
-                        Err(_) => full(&stream, clients_max),
+                        Err(_) => full(&mut stream, clients_max).await,
                     }
                 }
-                Ok(Ok(word)) => hearing::hear(stream, word, number, &door, inputs).await,
+                Ok(Ok(word)) => hearing::hear(stream, shown, word, number, &door, inputs).await,
                 Ok(Err(_)) | Err(_) => tracing::debug!("a connection ended before its first word"),
             }
         });
     }
 }
 
-fn full(stream: &TcpStream, clients_max: usize) {
+async fn full(stream: &mut Stream, clients_max: usize) {
     let reason =
         format!("{clients_max} clients are connected here, and more are not taken: try another node");
     let mut frame = Vec::new();
     ToClient::NotServing { explanation: reason }.put(&mut frame);
-    let _ = stream.try_write(&frame);
+    // It fits into the socket's buffer.
+    let _ = stream.write_all(&frame).await;
+    let _ = stream.flush().await;
 }
 
 /// At most `clients_max` clients of the Redis protocol.
-pub(crate) async fn clients(listener: TcpListener, inputs: mpsc::Sender<Input>, clients_max: usize) {
+pub(crate) async fn clients(
+    listener: TcpListener,
+    security: Security,
+    inputs: mpsc::Sender<Input>,
+    clients_max: usize,
+) {
+    let complaints = Complaints::default();
     let places = Arc::new(Semaphore::new(clients_max));
     let room = Arc::new(Room::new());
     for session in 1.. {
-        let stream = accept(&listener).await;
+        let (stream, other) = accept(&listener).await;
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            if matches!(security, Security::Plain) {
+                let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+            }
             continue;
         };
         let (inputs, room) = (inputs.clone(), Arc::clone(&room));
+        let (security, complaints) = (security.clone(), complaints.clone());
         tokio::spawn(async move {
-            clients::serve(stream, session, inputs, &room).await;
+            match security.accept(stream).await {
+                Ok((stream, _)) => clients::serve(stream, session, inputs, &room).await,
+                Err(error) => complaints.log(other, "a connection of a client is refused", &error),
+            }
             drop(place);
         });
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 // No descriptor is free, or the like: it passes.
                 tracing::warn!(%error, "a connection was not accepted");

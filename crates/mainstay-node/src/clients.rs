@@ -10,14 +10,13 @@
 use crate::budget::{Budget, Held};
 use crate::input::Input;
 use crate::resp::{CommandLimits, take_command};
+use crate::secure::Stream;
 use bytes::{Bytes, BytesMut};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -166,9 +165,8 @@ impl UnderWay {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(stream: TcpStream, session: u64, inputs: mpsc::Sender<Input>, room: &Room) {
-    let _ = stream.set_nodelay(true);
-    let (reading, writing) = stream.into_split();
+pub(crate) async fn serve(stream: Stream, session: u64, inputs: mpsc::Sender<Input>, room: &Room) {
+    let (reading, writing) = tokio::io::split(stream);
     let (writes, queue) = mpsc::unbounded_channel();
     let of_all = Arc::clone(&room.unsent_bytes);
     let unsent = Arc::new(Unsent { bytes: AtomicUsize::new(0), of_all });
@@ -187,7 +185,7 @@ pub(crate) async fn serve(stream: TcpStream, session: u64, inputs: mpsc::Sender<
 }
 
 async fn read(
-    mut reading: OwnedReadHalf,
+    mut reading: ReadHalf<Stream>,
     session: u64,
     under_way: &UnderWay,
     inputs: &mpsc::Sender<Input>,
@@ -253,13 +251,18 @@ async fn read(
 }
 
 async fn write(
-    mut writing: OwnedWriteHalf,
+    mut writing: WriteHalf<Stream>,
     mut queue: mpsc::UnboundedReceiver<Written>,
     under_way: &UnderWay,
 ) {
     while let Some(written) = queue.recv().await {
         for chunk in written.bytes.chunks(WRITE_BYTES) {
-            if !matches!(timeout(STALLED_MAX, writing.write_all(chunk)).await, Ok(Ok(()))) {
+            let write = async {
+                writing.write_all(chunk).await?;
+                // TLS may keep some.
+                writing.flush().await
+            };
+            if !matches!(timeout(STALLED_MAX, write).await, Ok(Ok(()))) {
                 return;
             }
         }

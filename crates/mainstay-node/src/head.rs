@@ -14,6 +14,7 @@ use mainstay_types::codec::{Reader, Truncated};
 use mainstay_types::id::{ClusterId, StoreId};
 use mainstay_types::view::Address;
 use std::fmt;
+use std::net::IpAddr;
 
 /// What all versions begin with.
 const NAME: &[u8; 3] = b"MSN";
@@ -138,12 +139,22 @@ pub(crate) enum LinkRefusal {
         /// The limit.
         connections_max: u16,
     },
+    /// Its certificate is not that of a node at the address that it says.
+    #[error(
+        "the certificate that was shown does not carry {address}, where the node says it is: make it with \
+         `mainstay cert node DIR NAME --address {address}`"
+    )]
+    Address {
+        /// What it should carry.
+        address: IpAddr,
+    },
 }
 
 /// Not one of the reasons that this version knows.
 const OTHER_CLUSTER: u8 = 1;
 const OTHER_VERSION: u8 = 2;
 const FULL: u8 = 3;
+const ADDRESS: u8 = 4;
 
 impl LinkRefusal {
     /// What who refuses says: `ours` is its group.
@@ -163,6 +174,11 @@ impl LinkRefusal {
         said(FULL, detail)
     }
 
+    /// The same, to who is not at the address that it says.
+    pub(crate) fn other_address(address: Address) -> Vec<u8> {
+        said(ADDRESS, address.ip)
+    }
+
     /// What was said to a node of group `ours`; `None` if it is no refusal that is known.
     pub(crate) fn read(bytes: &[u8; REFUSAL_BYTES], ours: Option<ClusterId>) -> Option<Self> {
         let theirs = Versions::read(bytes)?;
@@ -172,6 +188,7 @@ impl LinkRefusal {
         let detail: [u8; 16] = bytes[VERSIONS_BYTES + 1..].try_into().expect("a refusal has its length");
         match bytes[VERSIONS_BYTES] {
             OTHER_CLUSTER => Some(Self::OtherCluster { ours: ours?, theirs: ClusterId(detail) }),
+            ADDRESS => Some(Self::Address { address: IpAddr::from(detail).to_canonical() }),
             FULL => Some(Self::Full { connections_max: u16::from_le_bytes([detail[0], detail[1]]) }),
             _ => None,
         }

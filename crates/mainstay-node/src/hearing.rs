@@ -7,17 +7,18 @@
 //! | a message of who knows no group yet | [`SMALL_BYTES_MAX`] |
 //! | larger messages, of all connections together | [`LARGE_BYTES_MAX`]; each has [`LARGE_MAX`] to come |
 
+use crate::address::of_socket;
 use crate::budget::Budget;
 use crate::head::{HEAD_BYTES, Head, LinkRefusal, VERSIONS_BYTES, Versions};
 use crate::input::Input;
 use crate::native::Word;
+use crate::secure::{Shown, Stream, is_tls, linger};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mainstay_types::id::ClusterId;
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 /// Connections from other nodes at the same time: more than a view has members, so that some may be old.
@@ -59,15 +60,28 @@ impl Door {
 
 /// Hears what another node says, until it is gone or says what is no message. Its first word is read already.
 pub(crate) async fn hear(
-    mut stream: TcpStream,
+    mut stream: Stream,
+    shown: Shown,
     word: Word,
     link: u64,
     door: &Door,
     inputs: mpsc::Sender<Input>,
 ) {
-    let head = match tokio::time::timeout(HEAD_MAX, greet(&mut stream, word, door)).await {
+    let greeting = async {
+        let head = greet(&mut stream, word, door).await?;
+        let address = of_socket(head.address).ip();
+        if !shown.carries(address) {
+            say(&mut stream, &LinkRefusal::other_address(head.address)).await?;
+            return Err(io::Error::other(LinkRefusal::Address { address }));
+        }
+        Ok(head)
+    };
+    let head = match tokio::time::timeout(HEAD_MAX, greeting).await {
         Ok(Ok(head)) => head,
-        Ok(Err(error)) => return tracing::warn!(%error, "a connection from a node is refused"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "a connection from a node is refused");
+            return linger(&mut stream).await;
+        }
         Err(_) => return tracing::debug!("a connection did not say who speaks"),
     };
     if inputs.send(Input::LinkOpened { link, head }).await.is_err() {
@@ -82,16 +96,26 @@ pub(crate) async fn hear(
 }
 
 /// Reads who speaks; says why, if that one is not heard.
-async fn greet(stream: &mut TcpStream, word: Word, door: &Door) -> io::Result<Head> {
+async fn greet(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    word: Word,
+    door: &Door,
+) -> io::Result<Head> {
     let mut bytes = [0; HEAD_BYTES];
     let (versions, rest) = bytes.split_at_mut(VERSIONS_BYTES);
     versions[..word.len()].copy_from_slice(&word);
     stream.read_exact(&mut versions[word.len()..]).await?;
     match Versions::read(versions) {
+        None if is_tls(versions) => {
+            // By this it sees that there is no TLS here.
+            say(stream, &LinkRefusal::other_version()).await?;
+            let why = "who has connected uses TLS, and this node was started without: give all nodes --tls and --name";
+            return Err(io::Error::other(why));
+        }
         None => return Err(io::Error::other("who has connected is no node")),
         Some(Versions::OURS) => {}
         Some(theirs) => {
-            stream.write_all(&LinkRefusal::other_version()).await?;
+            say(stream, &LinkRefusal::other_version()).await?;
             return Err(io::Error::other(LinkRefusal::Version { theirs }));
         }
     }
@@ -99,11 +123,17 @@ async fn greet(stream: &mut TcpStream, word: Word, door: &Door) -> io::Result<He
     let head = Head::read(rest).map_err(io::Error::other)?;
     match (door.cluster.get(), head.cluster) {
         (Some(&ours), Some(theirs)) if ours != theirs => {
-            stream.write_all(&LinkRefusal::other_cluster(ours)).await?;
+            say(stream, &LinkRefusal::other_cluster(ours)).await?;
             Err(io::Error::other(LinkRefusal::OtherCluster { ours, theirs }))
         }
         _ => Ok(head),
     }
+}
+
+async fn say(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    // TLS may keep some.
+    stream.flush().await
 }
 
 async fn hear_on(
@@ -186,7 +216,7 @@ fn take_frame(buffer: &mut BytesMut, bytes_max: usize) -> io::Result<Taken> {
 mod tests {
     use super::*;
     use crate::native::first_word;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     #[test]
     fn messages_come_whole_and_one_that_is_too_long_is_refused() {

@@ -2,9 +2,10 @@
 
 use crate::budget::Held;
 use crate::clients::ToSession;
-use crate::head::{Head, LinkRefusal};
+use crate::head::Head;
 use crate::native::Outgoing;
 use bytes::Bytes;
+use mainstay_group::ballot::Proposal;
 use mainstay_region::conversation::Hello;
 use mainstay_region::effect::RecordNumber;
 use mainstay_replica::definition::RegionId;
@@ -31,7 +32,7 @@ pub(crate) enum Input {
     /// The connection is gone.
     LinkClosed { link: u64 },
     /// Another node does not hear this one.
-    LinkRefused { by: SocketAddr, refusal: LinkRefusal },
+    LinkRefused { by: SocketAddr, why: String },
     /// A client that speaks the region's own messages has connected.
     NativeOpened { connection: u64, hello: Hello, outgoing: Outgoing },
     /// It says this.
@@ -48,6 +49,10 @@ pub(crate) enum Input {
     Closed { session: u64 },
     /// The disk has done something.
     Disk(DiskDone),
+    /// The arbiter holds this as the successor of the view.
+    Arbitrated { chosen: Proposal },
+    /// It does not say.
+    ArbiterSilent { error: String },
     /// The owner wants the node to stop.
     Stop,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   clients ── RESP ── clients.rs ─> gateway.rs ─┐                      ┌─ peers.rs ── links.rs, hearing.rs ── other nodes
-//!                      resp.rs        session.rs │   node.rs (the loop) │
+//!             secure.rs, resp.rs      session.rs │   node.rs (the loop) │   secure.rs
 //!                      command/       numbers.rs ├─> replica ───────────┴─ store.rs ── directory
 //!   clients ── their own messages ─── native.rs ─┘
 //! ```
@@ -13,6 +13,7 @@
 pub mod address;
 pub mod clock;
 pub mod command;
+pub mod error;
 pub mod gateway;
 pub mod node;
 pub mod resp;
@@ -20,6 +21,7 @@ pub mod settings;
 pub mod status;
 
 mod accepting;
+mod arbiter;
 mod budget;
 mod clients;
 mod delay;
@@ -32,5 +34,6 @@ mod native;
 mod numbers;
 mod peers;
 mod replies;
+mod secure;
 mod session;
 mod store;

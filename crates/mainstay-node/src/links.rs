@@ -11,6 +11,7 @@ use crate::address::of_socket;
 use crate::delay::Way;
 use crate::head::{Head, LinkRefusal, REFUSAL_BYTES};
 use crate::input::Input;
+use crate::secure::{ConnectError, Security, explained, is_tls};
 use bytes::Bytes;
 use mainstay_types::id::ClusterId;
 use mainstay_types::view::Address;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// Bytes that wait for one other node; beyond, what is to be sent is dropped.
@@ -56,6 +56,7 @@ struct Speaker {
     /// passes over what comes from a lower one.
     next_connection: Arc<AtomicU64>,
     inputs: mpsc::Sender<Input>,
+    security: Security,
 }
 
 /// The connections that this node makes.
@@ -74,8 +75,8 @@ pub(crate) struct Links {
 
 impl Links {
     /// Of a node that speaks with this head. What others refuse comes to `inputs`.
-    pub(crate) fn new(head: Head, inputs: mpsc::Sender<Input>, way: Way) -> Self {
-        let speaker = Speaker { head, next_connection: Arc::new(AtomicU64::new(1)), inputs };
+    pub(crate) fn new(head: Head, inputs: mpsc::Sender<Input>, way: Way, security: Security) -> Self {
+        let speaker = Speaker { head, next_connection: Arc::new(AtomicU64::new(1)), inputs, security };
         Self { speaker, links: HashMap::new(), touched: Vec::new(), way, sent: 0, dropped: 0 }
     }
 
@@ -140,10 +141,20 @@ impl Link {
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error("{0}")]
-    Broken(#[from] io::Error),
+    #[error(transparent)]
+    Broken(#[from] ConnectError),
     #[error("{0}")]
     Refused(LinkRefusal),
+}
+
+impl Ended {
+    /// Whether a person has to do something about it: it is not just that the other is not there.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Broken(error) => error.is_refusal(),
+            Self::Refused(_) => true,
+        }
+    }
 }
 
 impl Speaker {
@@ -160,10 +171,10 @@ impl Speaker {
             let mut pause = CONNECT_PAUSE;
             match self.speak_once(to, first, &mut queue, &queued_bytes).await {
                 Ok(()) => return,
-                Err(Ended::Refused(refusal)) => {
+                Err(ended) if ended.is_refusal() => {
                     pause = REFUSED_PAUSE;
                     let by = of_socket(to);
-                    let _ = self.inputs.send(Input::LinkRefused { by, refusal }).await;
+                    let _ = self.inputs.send(Input::LinkRefused { by, why: ended.to_string() }).await;
                 }
                 Err(error) => tracing::debug!(to = %of_socket(to), %error, "no connection to a node"),
             }
@@ -185,15 +196,16 @@ impl Speaker {
     ) -> Result<(), Ended> {
         let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let head = Head { connection, ..self.head };
-        let connecting = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(of_socket(to)));
-        let mut stream = connecting.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        stream.set_nodelay(true)?;
-        let (mut reading, mut writing) = stream.split();
+        let stream = self.security.dial(of_socket(to), CONNECT_MAX).await?;
+        let (mut reading, mut writing) = tokio::io::split(stream);
         let write = async {
             writing.write_all(&[&head.bytes()[..], &first[..]].concat()).await?;
+            writing.flush().await?;
             while let Some(chunk) = queue.recv().await {
                 queued_bytes.fetch_sub(chunk.len(), Ordering::Relaxed);
                 writing.write_all(&chunk).await?;
+                // TLS may keep some.
+                writing.flush().await?;
             }
             io::Result::Ok(())
         };
@@ -210,10 +222,13 @@ impl Speaker {
                 },
             }
         };
-        heard_back?;
+        if is_tls(&said) {
+            return Err(ConnectError::OtherUsesTls.into());
+        }
+        heard_back.map_err(explained)?;
         match LinkRefusal::read(&said, head.cluster) {
             Some(refusal) => Err(Ended::Refused(refusal)),
-            None => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+            None => Err(explained(io::ErrorKind::InvalidData.into()).into()),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::delay::Way;
 use crate::input::Input;
+use crate::secure::Stream;
 use bytes::{Buf, Bytes, BytesMut};
 use mainstay_region::conversation::{Hello, LENGTH_BYTES, MAGIC, ToClient, first_frame, to_server_bytes_max};
 use mainstay_region::limits::Limits;
@@ -16,9 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 /// Bytes that wait for one client; beyond, its connection is closed: it reads too slowly.
@@ -156,16 +155,15 @@ impl Natives {
 pub(crate) type Word = [u8; MAGIC.len()];
 
 /// The first word of a connection: [`MAGIC`] of a client, or a node's.
-pub(crate) async fn first_word(stream: &mut TcpStream) -> io::Result<Word> {
+pub(crate) async fn first_word(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Word> {
     let mut word = [0; MAGIC.len()];
     stream.read_exact(&mut word).await?;
     Ok(word)
 }
 
 /// Serves a client's connection until it ends. Its first word is read.
-pub(crate) async fn serve(stream: TcpStream, connection: u64, inputs: mpsc::Sender<Input>) {
-    let _ = stream.set_nodelay(true);
-    let (mut reading, writing) = stream.into_split();
+pub(crate) async fn serve(stream: Stream, connection: u64, inputs: mpsc::Sender<Input>) {
+    let (mut reading, writing) = tokio::io::split(stream);
     let mut buffer = BytesMut::new();
     let hello = match tokio::time::timeout(HELLO_MAX, hear_hello(&mut reading, &mut buffer)).await {
         Ok(Ok(hello)) => hello,
@@ -188,7 +186,7 @@ pub(crate) async fn serve(stream: TcpStream, connection: u64, inputs: mpsc::Send
     let _ = inputs.send(Input::NativeClosed { connection }).await;
 }
 
-async fn hear_hello(reading: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Result<Hello> {
+async fn hear_hello(reading: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> io::Result<Hello> {
     loop {
         if let Some((hello, bytes)) = Hello::take(buffer).map_err(io::Error::other)? {
             buffer.advance(bytes);
@@ -199,7 +197,7 @@ async fn hear_hello(reading: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::R
 }
 
 async fn hear(
-    reading: &mut OwnedReadHalf,
+    reading: &mut ReadHalf<Stream>,
     mut buffer: BytesMut,
     connection: u64,
     inputs: &mpsc::Sender<Input>,
@@ -218,7 +216,7 @@ async fn hear(
     }
 }
 
-async fn read_more(reading: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Result<()> {
+async fn read_more(reading: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> io::Result<()> {
     buffer.reserve(READ_BYTES);
     match reading.read_buf(buffer).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -227,13 +225,14 @@ async fn read_more(reading: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Re
 }
 
 async fn write(
-    mut writing: OwnedWriteHalf,
+    mut writing: WriteHalf<Stream>,
     mut queue: mpsc::UnboundedReceiver<Bytes>,
     queued_bytes: &AtomicUsize,
 ) -> io::Result<()> {
     while let Some(chunk) = queue.recv().await {
         queued_bytes.fetch_sub(chunk.len(), Ordering::Relaxed);
         writing.write_all(&chunk).await?;
+        writing.flush().await?;
     }
     writing.shutdown().await
 }

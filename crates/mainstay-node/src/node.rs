@@ -3,11 +3,13 @@
 //! One thread does it all but waiting for the disk. What came in meanwhile is taken in one go, and what goes out to one other node, or to one
 //! client, leaves in one write.
 
-use crate::accepting;
+use crate::accepting::{self, listen};
 use crate::address::{of_group, of_socket};
+use crate::arbiter::{self, Arbiter};
 use crate::clients::Clients;
 use crate::clock;
 use crate::delay::Way;
+use crate::error::NodeError;
 use crate::gateway::{Gateway, GatewayEffect, Standing};
 use crate::head::Head;
 use crate::hearing::Door;
@@ -16,17 +18,17 @@ use crate::links::Links;
 use crate::native::Natives;
 use crate::peers::Peers;
 use crate::resp::Reply;
+use crate::secure::Security;
 use crate::settings::{Entry, Settings};
 use crate::status::{self, Status};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use bytes::Bytes;
-use mainstay_disk::log::SealError;
 use mainstay_disk::open::draw_store_id;
 use mainstay_region::conversation::ToClient;
 use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
 use mainstay_region::patterns::Pattern;
-use mainstay_replica::config::{Begin, Config, StartError};
-use mainstay_replica::definition::RegionId;
+use mainstay_replica::config::{Begin, Config};
+use mainstay_replica::definition::{Definition, RegionId};
 use mainstay_replica::effect::Effect;
 use mainstay_replica::event::Event;
 use mainstay_replica::message::Message;
@@ -38,12 +40,9 @@ use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, MemberId};
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -66,60 +65,6 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Clients of other nodes whose answers are brought back, at most. Beyond, all are forgotten, and ask again.
 const ROUTES_MAX: usize = 1 << 16;
-
-/// A node that did not start, or ended otherwise than it was told to. Nothing that was acknowledged at its level is lost.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// Links between nodes are not encrypted.
-    #[error(
-        "{address} is not a loopback address, and links between nodes and to clients are neither encrypted nor authenticated yet: name 127.0.0.1 \
-         or ::1, and bring other machines there by a tunnel"
-    )]
-    NotLoopback {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// An address cannot be listened at.
-    #[error("cannot listen at {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// The directory.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// What the directory holds, or was asked to begin.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The machine was restarted, and what was safe at level process may not have been on the disk. Nothing was changed.
-    #[error(
-        "the machine was restarted since a node ran in {directory} and did not end cleanly, and region `{region}` is kept at level process: what it          acknowledged last may be lost. Move the directory away and start the node with --join, and it joins as new; or, if no node of the group          has more, go on with what is left by --accept-loss: acknowledged writes may then be missing, and repeated ones take effect twice",
-        directory = directory.display()
-    )]
-    PowerLost {
-        /// The directory.
-        directory: PathBuf,
-        /// One of its regions.
-        region: String,
-    },
-    /// No group, and none to ask.
-    #[error("this directory belongs to no group: begin one with --init, or name nodes of one with --join")]
-    NoGroup,
-    /// The operating system.
-    #[error("the operating system refused: {0}")]
-    System(#[from] io::Error),
-    /// The disk failed. Nothing is promised any more; a restart goes on from what is durable.
-    #[error("{what}; the node has stopped: restart it to go on from what is durable")]
-    Disk {
-        /// What failed.
-        what: String,
-    },
-    /// The journal could not be sealed; it opens as after a crash.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-}
 
 /// How a node ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,11 +97,17 @@ pub fn run(settings: &Settings, listening: impl FnOnce(Listening)) -> Result<End
 }
 
 async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result<Ended, NodeError> {
-    let (nodes, clients) = (listen(settings.listen).await?, listen(settings.resp).await?);
+    let security = Security::load(settings.certified.as_ref())?;
+    let nodes = listen(settings.listen, &security).await?;
+    if settings.listen.ip().is_unspecified() {
+        return Err(NodeError::Unspecified { address: settings.listen });
+    }
+    security.check_address(settings.listen.ip())?;
+    let clients = listen(settings.resp, &security).await?;
     let at = Listening { nodes: nodes.local_addr()?, clients: clients.local_addr()? };
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (disk_done, disk_queue) = mpsc::unbounded_channel();
-    let mut node = Node::start(settings, at, disk_done, inputs.clone())?;
+    let mut node = Node::start(settings, at, security.clone(), disk_done, inputs.clone())?;
     listening(at);
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let (mut signals, inputs) = (signal(kind)?, inputs.clone());
@@ -165,20 +116,14 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
             let _ = inputs.send(Input::Stop).await;
         });
     }
-    tokio::spawn(accepting::nodes(nodes, Arc::clone(&node.door), inputs.clone(), settings.clients_max));
-    tokio::spawn(accepting::clients(clients, inputs, settings.clients_max));
+    let door = Arc::clone(&node.door);
+    tokio::spawn(accepting::nodes(nodes, security.clone(), door, inputs.clone(), settings.clients_max));
+    tokio::spawn(accepting::clients(clients, security, inputs, settings.clients_max));
     let ended = node.run(queue, disk_queue).await?;
     // What was said last is on its way still.
     tokio::time::sleep(LAST_WORDS).await;
     node.store.seal()?;
     Ok(ended)
-}
-
-async fn listen(address: SocketAddr) -> Result<TcpListener, NodeError> {
-    if !address.ip().is_loopback() {
-        return Err(NodeError::NotLoopback { address });
-    }
-    TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
 }
 
 /// Whom an answer of a region goes to.
@@ -202,6 +147,7 @@ struct Node {
     clients: Clients,
     natives: Natives,
     routes: HashMap<ClientId, Route>,
+    arbiter: Option<Arbiter>,
     /// Why another node did not hear or let in this one, since it served last.
     refused: Option<String>,
     wake: Time,
@@ -216,17 +162,30 @@ impl Node {
     fn start(
         settings: &Settings,
         at: Listening,
+        security: Security,
         disk_done: mpsc::UnboundedSender<Input>,
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, NodeError> {
         let hint = format!("a node at {}, clients at {}", at.nodes, at.clients);
-        let (store, stored) = Store::open(&settings.directory, &hint, disk_done)?;
+        let (store, stored) = Store::open(&settings.directory, &hint, disk_done.clone())?;
         let me = JoinerId { address: of_group(at.nodes), store: store.id, life: store.life };
+        let files = settings.certified.as_ref().map(|(files, _)| files);
+        let asks = |arbiter| Arbiter::start(arbiter, files, disk_done);
+        let arbiter = settings.arbiter.as_ref().map(asks).transpose()?;
         let (begin, ask_at) = match &settings.entry {
             Entry::Begin(regions) => {
                 // As random as an identity of a store.
                 let cluster = ClusterId(draw_store_id()?.0);
-                (Some(Begin { cluster, arbitrated: false, regions: regions.clone() }), Vec::new())
+                let arbitrated = settings.arbiter.is_some();
+                if let Some(arbiter) = settings.arbiter.as_ref().filter(|_| stored.record.is_none()) {
+                    arbiter::begin(arbiter, files, cluster)?;
+                }
+                // One member may go on alone then, whichever it is: each has to have everything.
+                let all = |region: &Definition| Definition {
+                    acknowledged_by_all: region.acknowledged_by_all || arbitrated,
+                    ..region.clone()
+                };
+                (Some(Begin { cluster, arbitrated, regions: regions.iter().map(all).collect() }), Vec::new())
             }
             Entry::Join(addresses) => (None, addresses.iter().copied().map(of_group).collect()),
         };
@@ -255,12 +214,13 @@ impl Node {
             replica,
             gateway,
             door: Arc::new(Door::new()),
-            peers: Peers::new(Links::new(head, inputs, way.clone())),
+            peers: Peers::new(Links::new(head, inputs, way.clone(), security)),
             store,
             region: None,
             clients: Clients::default(),
             natives: Natives::new(way),
             routes: HashMap::new(),
+            arbiter,
             refused: None,
             wake: now,
             gateway_tick: now,
@@ -340,9 +300,11 @@ impl Node {
         match input {
             Input::LinkOpened { link, head } => self.peers.opened(link, &head),
             Input::LinkClosed { link } => self.peers.closed(link),
-            Input::LinkRefused { by, refusal } => {
-                self.refused_by(&format!("{by} does not hear this node: {refusal}"));
+            Input::LinkRefused { by, why } => {
+                self.refused_by(&format!("{by} does not hear this node: {why}"));
             }
+            Input::Arbitrated { chosen } => self.step(now, Event::Arbitrated { chosen }),
+            Input::ArbiterSilent { error } => self.arbiter_is_silent(&error),
             Input::Frames { link, frames, held } => {
                 self.frames(now, link, frames);
                 drop(held);
@@ -453,11 +415,15 @@ impl Node {
             Effect::CheckpointBegins => self.store.checkpoint_begins(),
             Effect::Trim => self.store.trim(),
             Effect::Wake { at } => self.wake = at,
-            Effect::AskArbiter { .. } => {
-                tracing::warn!("the group has an arbiter, and this version speaks to none");
-            }
+            Effect::AskArbiter { from, proposal } => match (&self.arbiter, self.replica.cluster()) {
+                (Some(arbiter), Some(cluster)) => arbiter.ask(cluster, self.me, from, proposal),
+                _ => self.arbiter_is_silent("this node was started without --arbiter, and its group has one"),
+            },
             Effect::Serving { view } => {
                 tracing::info!(view = view.id.0, members = view.members.len(), "serving");
+                if self.arbiter.is_some() && !view.arbitrated {
+                    tracing::warn!("this group was begun without an arbiter: --arbiter is not used");
+                }
                 self.refused = None;
                 self.know_region();
                 self.stand(now);
@@ -573,6 +539,10 @@ impl Node {
         let explanation = self.explain(now);
         let standing = Standing { serves: self.replica.serves(now) && self.region.is_some(), explanation };
         self.gateway.stand(now, standing, &mut self.asked);
+    }
+
+    fn arbiter_is_silent(&mut self, error: &str) {
+        self.refused_by(&format!("the arbiter does not decide: {error}"));
     }
 
     fn explain(&self, now: Time) -> String {

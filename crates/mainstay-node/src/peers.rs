@@ -84,11 +84,12 @@ impl Peers {
 mod tests {
     use super::*;
     use crate::delay::Way;
+    use crate::secure::Security;
     use std::time::Duration;
 
     fn peers() -> Peers {
         let (inputs, _) = tokio::sync::mpsc::channel(1);
-        Peers::new(Links::new(head(9, 1, 1), inputs, Way::of(Duration::ZERO)))
+        Peers::new(Links::new(head(9, 1, 1), inputs, Way::of(Duration::ZERO), Security::Plain))
     }
 
     fn head(store: u8, life: u64, connection: u64) -> Head {

@@ -5,6 +5,7 @@ use mainstay_group::limits::Timing;
 use mainstay_region::limits::Acknowledgement;
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::definition::Definition;
+use mainstay_tls::TlsFiles;
 use mainstay_types::level::Level;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,14 +35,73 @@ pub struct Settings {
     pub timing: Timing,
     /// How long things are waited for on behalf of clients.
     pub gateway: GatewayTimes,
+    /// Who decides about views, if the group is to have an arbiter or has one.
+    pub arbiter: Option<Arbiter>,
     /// Connections of clients at the same time; more are refused.
     pub clients_max: usize,
     /// Holds back everything that is said to other nodes and to native clients for so long, as a longer way would: for measuring.
     pub link_delay: Duration,
     /// Go on with what is left of regions at level process after the machine lost its power: what was acknowledged may be lost.
     pub accept_loss: bool,
+    /// The certificate of this node, and its name; without, everything is plain text, on loopback only.
+    pub certified: Option<(TlsFiles, String)>,
     /// Whether a client may cut this node off from others, for demonstrations of what happens then.
     pub allow_cuts: bool,
+}
+
+/// The arbiter of a group: one etcd, the same for all nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arbiter {
+    /// Its endpoints, tried in order: `http://` on loopback, or `https://`.
+    pub endpoints: Vec<String>,
+}
+
+/// The arbiter cannot be used. Nothing was begun.
+#[derive(Debug, thiserror::Error)]
+pub enum ArbiterError {
+    /// Not how an etcd is named.
+    #[error(
+        "`{given}` is no endpoint of an arbiter: http://127.0.0.1:2379, or https:// with --tls where it is on another machine"
+    )]
+    Endpoint {
+        /// What was given.
+        given: String,
+    },
+    /// It was not told of the new group, which has not begun.
+    #[error("the arbiter takes no new group: {error}; start etcd, or name it rightly, and begin again")]
+    Begin {
+        /// Why.
+        error: String,
+    },
+    /// A file of the certificates.
+    #[error("a certificate for the arbiter cannot be read: {0}")]
+    File(std::io::Error),
+    /// The same.
+    #[error("a certificate for the arbiter cannot be used: {0}")]
+    Pem(Box<ureq::Error>),
+    /// The operating system gives no thread.
+    #[error("no thread for the arbiter: {0}")]
+    Thread(std::io::Error),
+}
+
+impl Arbiter {
+    /// The etcd at these endpoints. Plain text does not leave the machine, and `https://` needs certificates (`secure`).
+    ///
+    /// # Errors
+    /// [`ArbiterError::Endpoint`].
+    pub fn at(endpoints: &[String], secure: bool) -> Result<Self, ArbiterError> {
+        let good = |endpoint: &&String| {
+            let authority =
+                |scheme| endpoint.strip_prefix(scheme).map(|rest: &str| rest.trim_end_matches('/'));
+            let plain = authority("http://").and_then(|at| at.parse::<SocketAddr>().ok());
+            plain.is_some_and(|at| at.ip().is_loopback())
+                || (secure && authority("https://").is_some_and(|at| !at.is_empty() && !at.contains('/')))
+        };
+        if let Some(given) = endpoints.iter().find(|endpoint| !good(endpoint)) {
+            return Err(ArbiterError::Endpoint { given: given.clone() });
+        }
+        Ok(Self { endpoints: endpoints.iter().map(|at| at.trim_end_matches('/').to_owned()).collect() })
+    }
 }
 
 /// Not the definition of a region. Nothing was begun.
@@ -139,6 +199,25 @@ pub fn acknowledgement_name(acknowledgement: Acknowledgement) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arbiter_is_on_loopback_or_behind_certificates() {
+        let at = |endpoint: &str, secure| Arbiter::at(&[endpoint.to_owned()], secure);
+        assert_eq!(
+            at("http://127.0.0.1:2379/", false).expect("it is good").endpoints,
+            ["http://127.0.0.1:2379"]
+        );
+        assert!(at("https://etcd.example:2379", true).is_ok());
+        for (endpoint, secure) in [
+            ("https://10.0.0.9:2379", false),
+            ("http://10.0.0.9:2379", true),
+            ("10.0.0.9:2379", true),
+            ("https://", true),
+            ("https://10.0.0.9:2379/v3", true),
+        ] {
+            assert!(matches!(at(endpoint, secure), Err(ArbiterError::Endpoint { .. })), "{endpoint}");
+        }
+    }
 
     #[test]
     fn a_region_is_named_with_its_settings_or_the_error_says_what_is_possible() {

@@ -51,6 +51,8 @@ fn is_a_node() {
         gateway: GatewayTimes::default(),
         clients_max: 64,
         link_delay: Duration::ZERO,
+        certified: None,
+        arbiter: None,
         accept_loss: false,
         allow_cuts: false,
     };

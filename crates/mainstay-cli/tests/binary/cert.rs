@@ -1,16 +1,11 @@
 //! `mainstay cert`: what it makes opens doors, what it must not overwrite stays.
 
 use crate::harness::{Folder, run};
-use mainstay_runtime::peers::settings::TlsFiles;
-use mainstay_runtime::peers::tls::{TlsError, check_files};
+use mainstay_tls::{TlsError, TlsFiles, check_client_files, check_files};
 use std::os::unix::fs::PermissionsExt;
 
 fn files(folder: &Folder, name: &str) -> TlsFiles {
-    TlsFiles {
-        authority: folder.path("certificates/ca.pem"),
-        certificate: folder.path(&format!("certificates/{name}.pem")),
-        key: folder.path(&format!("certificates/{name}.key")),
-    }
+    TlsFiles::in_directory(&folder.path("certificates"), name)
 }
 
 fn authority() -> Folder {
@@ -37,6 +32,15 @@ fn a_node_s_files_prove_its_name_and_no_other_and_only_their_owner_reads_them() 
         let mode = std::fs::metadata(path).expect("it was made").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", path.display());
     }
+}
+
+#[test]
+fn a_client_s_files_make_no_node() {
+    let folder = authority();
+    let said = run(&folder, &["cert", "client", "certificates", "app"]);
+    assert!(said.code == 0 && said.out.contains("certificates/app.key"), "{}", said.err);
+    check_client_files(&files(&folder, "app")).expect("nodes accept it");
+    assert!(matches!(check_files(&files(&folder, "app"), "app"), Err(TlsError::Unfit { .. })));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Drives the real binary, as a user does: one program of tests, one file per command.
 
+mod arbiter;
 mod bad_input;
 mod bench;
 mod cert;

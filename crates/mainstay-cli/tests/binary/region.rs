@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// A running node; killed when dropped.
-struct Node {
+pub(crate) struct Node {
     child: Child,
-    nodes_at: SocketAddr,
-    clients_at: SocketAddr,
+    pub(crate) nodes_at: SocketAddr,
+    pub(crate) clients_at: SocketAddr,
 }
 
 impl Node {
-    fn start(folder: &Folder, name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Folder, name: &str, more: &[&str]) -> Self {
         Self::start_at(folder, name, "127.0.0.1:0", more)
     }
 
@@ -35,7 +35,7 @@ impl Node {
         run(folder, &["group", "status", &self.clients_at.to_string(), "--json"]).json()
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
     }
@@ -58,7 +58,7 @@ impl Drop for Node {
     }
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(seen) = look() {
@@ -192,6 +192,54 @@ fn a_replaced_store_comes_in_one_of_another_group_does_not_and_one_that_lost_pow
     }
     let second = Node::start(&folder, "n2", &["--join", &join, "--accept-loss"]);
     wait_for_members(&folder, &second, 3);
+}
+
+#[test]
+fn redis_cli_comes_in_by_tls_with_a_certificate_and_not_without() {
+    let folder = Folder::new();
+    for arguments in [
+        &["init", "certificates", "--cluster", "shop"][..],
+        &["node", "certificates", "n1", "--address", "127.0.0.1"],
+        &["node", "certificates", "n2", "--address", "10.0.0.2"],
+        &["client", "certificates", "app"],
+    ] {
+        let made = run(&folder, &[&["cert"][..], arguments].concat());
+        assert_eq!(made.code, 0, "{}", made.err);
+    }
+    let node = Node::start(&folder, "n1", &["--init", "--tls", "certificates", "--name", "n1"]);
+    let at = node.clients_at.to_string();
+    let app = ["group", "status", &at, "--json", "--tls", "certificates", "--name", "app"];
+    wait_for("serving", || (run(&folder, &app).json()["serves"] == true).then_some(()));
+    let plain = run(&folder, &app[..4]);
+    assert_eq!(plain.code, 3, "{}", plain.out);
+
+    let said = run(
+        &folder,
+        &["node", "--dir", "n2", "--tls", "certificates", "--name", "n2", "--join", "127.0.0.1:1"],
+    );
+    assert!(said.code == 3 && said.err.contains("--address 127.0.0.1"), "{}", said.err);
+
+    let redis = |more: &[&str]| {
+        let port = node.clients_at.port().to_string();
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "127.0.0.1", "-p", &port, "--tls", "--cacert", "certificates/ca.pem"]).args(more);
+        let said = command.current_dir(folder.path(".")).output().expect("redis-cli runs");
+        String::from_utf8_lossy(&said.stdout).trim_end().to_owned()
+    };
+    let speaks_tls = Command::new("redis-cli").arg("--help").output();
+    if speaks_tls.map_or(true, |said| {
+        !String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).contains("--cacert")
+    }) {
+        println!(
+            "skipped: redis-cli by TLS: it is not installed (setup.sh installs it), or made without TLS"
+        );
+        return;
+    }
+    let app = ["--cert", "certificates/app.pem", "--key", "certificates/app.key"];
+    assert_eq!(redis(&[&app[..], &["SET", "k", "hello"]].concat()), "OK");
+    assert_eq!(redis(&[&app[..], &["GET", "k"]].concat()), "hello");
+    assert_eq!(redis(&["SET", "k", "other"]), "", "nobody comes in without a certificate");
+    assert_eq!(redis(&[&app[..], &["GET", "k"]].concat()), "hello");
 }
 
 #[test]
