@@ -129,6 +129,9 @@ pub struct Config {
     pub shards: u16,
     /// Who must have a write.
     pub acknowledgement: Acknowledgement,
+    /// Clients may send operations to copies that do not stamp them ([`crate::patterns::Pattern::clients_send_payloads`]). What a version
+    /// contains is then up to the client: one that gives an operation two contents makes copies differ.
+    pub payloads_from_clients: bool,
     /// No versions: operations are done as they come, and copies may differ. To measure what a version costs.
     pub unversioned: bool,
     /// What must not be exceeded.
@@ -144,6 +147,7 @@ impl Default for Config {
         Self {
             shards: 16,
             acknowledgement: Acknowledgement::All,
+            payloads_from_clients: true,
             unversioned: false,
             limits: Limits::default(),
             times: Times::default(),

@@ -77,7 +77,8 @@ impl Region {
             let refusal = Refusal::Busy(Limit::HeldPayloads);
             return self.send(shard, Party::Client(client), Body::Refused { id, refusal }, out);
         }
-        self.shard_mut(shard).held.insert(id, HeldPayload { operation, since: now });
+        // The first one stays: an operation has one content.
+        self.shard_mut(shard).held.entry(id).or_insert(HeldPayload { operation, since: now });
     }
 
     pub(crate) fn received_stamp(

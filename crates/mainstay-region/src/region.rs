@@ -261,15 +261,18 @@ impl Region {
                 return self.send(shard, from, Body::Refused { id, refusal }, out);
             }
         }
+        let payloads = self.config.payloads_from_clients;
+        let apart = matches!(body, Body::VersionRequest { .. } | Body::Tagged { .. } | Body::Payload { .. });
         if let Some(id) = body.operation()
-            && matches!(body, Body::Unversioned { .. }) != self.config.unversioned
+            && (matches!(body, Body::Unversioned { .. }) != self.config.unversioned || apart && !payloads)
         {
             return self.send(shard, from, Body::Refused { id, refusal: Refusal::OtherPattern }, out);
         }
         let stamps = self.stamps(shard);
         match body {
             Body::Operate { id, retry, pattern, operation } if stamps => {
-                let pattern = if pattern.row().through_operate() { pattern } else { Pattern::OneHop };
+                let kept = pattern.row().through_operate() && (payloads || !pattern.clients_send_payloads());
+                let pattern = if kept { pattern } else { Pattern::OneHop };
                 self.stamp(now, shard, Route::Direct(client), (id, retry, operation), pattern, out);
             }
             Body::Operate { id, retry, operation, .. } => {

@@ -68,6 +68,7 @@ impl Definition {
         Config {
             shards: self.shards,
             acknowledgement: self.acknowledgement(),
+            payloads_from_clients: self.pattern.clients_send_payloads(),
             unversioned: self.pattern == Pattern::Unversioned,
             limits,
             times,

@@ -130,6 +130,12 @@ impl Pattern {
         self.row().cost(copies)
     }
 
+    /// Whether clients send operations to copies that do not stamp them, beside a version that comes from the stamper.
+    #[must_use]
+    pub fn clients_send_payloads(self) -> bool {
+        matches!(self, Self::VersionRequest | Self::MessageReturnsVersion | Self::Tagged)
+    }
+
     pub(crate) fn row(self) -> &'static dyn MessagePattern {
         match self {
             Self::Unversioned => &unversioned::Unversioned,

@@ -106,7 +106,7 @@ impl RegionWorld {
             image_patience: Duration::from_millis(300),
         };
         let shards = u16::try_from(random.between(1, 3)).expect("it is small");
-        let config = Config { shards, acknowledgement, unversioned: false, limits, times, rules };
+        let config = Config { shards, acknowledgement, limits, times, rules, ..Config::default() };
         let members = random.between(1, 5);
         let spare = random.between(0, 1);
         let number = |at: u64| u8::try_from(at).expect("servers are few");
