@@ -1,5 +1,6 @@
 //! Several operations of one shard as one: one version, applied whole at every copy or not at all.
 
+use crate::flat::{self, Nests};
 use crate::limits::Limits;
 use crate::operation::{Changes, Held, Measured, Operation, Outcome, TooLong, Value};
 use mainstay_types::operation::Version;
@@ -16,7 +17,7 @@ pub struct Batch {
     /// Keys with the versions that they must still have, `None`: they must not be there. Else nothing is done ([`Outcome::Differs`]).
     pub watched: Vec<(Vec<u8>, Option<Version>)>,
     /// What is done, in this order. No batches.
-    #[serde(with = "steps")]
+    #[serde(with = "flat")]
     pub steps: Vec<Operation>,
 }
 
@@ -80,34 +81,8 @@ impl Batch {
     }
 }
 
-/// How the operations are encoded: each as bytes behind their length, and none of them a batch. Else bytes could say how deep a decoder that
-/// calls itself has to go.
-mod steps {
-    use super::Operation;
-    use serde::de::Error as _;
-    use serde::ser::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use serde_bytes::ByteBuf;
-
-    /// How [`Operation::Batch`] begins.
-    pub(super) const BATCH: u8 = 9;
-
-    pub(super) fn serialize<S: Serializer>(steps: &[Operation], to: S) -> Result<S::Ok, S::Error> {
-        let encode = |step: &Operation| postcard::to_allocvec(step).map(ByteBuf::from);
-        let encoded: Result<Vec<ByteBuf>, _> = steps.iter().map(encode).collect();
-        encoded.map_err(S::Error::custom)?.serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Operation>, D::Error> {
-        let step = |bytes: &ByteBuf| match bytes.first() {
-            Some(&BATCH) => Err(D::Error::custom("a batch in a batch")),
-            _ => match postcard::take_from_bytes(bytes) {
-                Ok((step, [])) => Ok(step),
-                _ => Err(D::Error::custom("no operation")),
-            },
-        };
-        Vec::<ByteBuf>::deserialize(from)?.iter().map(step).collect()
-    }
+impl Nests for Operation {
+    const CASE: u32 = 9;
 }
 
 #[cfg(test)]
@@ -176,9 +151,13 @@ mod tests {
         };
         let batch = Batch { watched: Vec::new(), steps: vec![increment("n"), put("a", "x")] };
         let bytes = encode(&batch);
-        assert_eq!(bytes[0], steps::BATCH);
+        assert_eq!(u32::from(bytes[0]), Operation::CASE);
         assert_eq!(postcard::from_bytes(&bytes), Ok(Operation::Batch(batch.clone())));
         let nested = Batch { watched: Vec::new(), steps: vec![Operation::Batch(batch)] };
-        assert!(postcard::from_bytes::<Operation>(&encode(&nested)).is_err());
+        let encoded = encode(&nested);
+        assert!(postcard::from_bytes::<Operation>(&encoded).is_err());
+        // The same, the case of the inner one in two bytes: nothing watched, one step.
+        let in_two_bytes = [9, 0, 1, 4, 0x89, 0x00, 0, 0];
+        assert!(postcard::from_bytes::<Operation>(&in_two_bytes).is_err());
     }
 }

@@ -31,6 +31,7 @@ pub mod copies;
 pub mod duplicates;
 pub mod effect;
 pub mod expiry;
+mod flat;
 pub mod image;
 pub mod limits;
 pub mod log;

@@ -32,7 +32,7 @@ pub struct Message {
 }
 
 /// How [`Body::Relay`] begins.
-const RELAY: u8 = 9;
+const RELAY: u32 = 9;
 
 /// Whom a member tells that it has accepted an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -475,9 +475,8 @@ impl Message {
             return Err(MessageError::TooLong { bytes: bytes.len(), limit });
         }
         // Nobody relays what is relayed; and what is decoded by recursion must not decide how deep that goes.
-        let relays = |bytes: &&[u8]| matches!(bytes, [RELAY, RELAY, ..]);
-        let head = postcard::take_from_bytes::<(ViewId, u16)>(bytes);
-        if head.is_ok_and(|(_, body)| relays(&body)) {
+        let head = postcard::take_from_bytes::<(ViewId, u16, u32, u32)>(bytes);
+        if let Ok(((_, _, RELAY, RELAY), _)) = head {
             return Err(MessageError::Malformed);
         }
         match postcard::take_from_bytes(bytes) {
@@ -539,9 +538,30 @@ mod tests {
         assert_eq!(Message::decode(&once, &limits), Ok(message(relayed.clone())));
         let twice = message(Body::Relay(Box::new(relayed))).encode();
         assert_eq!(Message::decode(&twice, &limits), Err(MessageError::Malformed));
-        let deep =
-            [&once[..once.iter().position(|&byte| byte == RELAY).expect("it relays")], &[RELAY; 1 << 20]]
-                .concat();
+        let head = &once[..once.iter().position(|&byte| byte == 9).expect("it relays")];
+        // Also where the case is written with more bytes than it needs.
+        for relay in [&[9][..], &[0x89, 0x00]] {
+            let deep = [head, &relay.repeat(1 << 19)].concat();
+            assert_eq!(Message::decode(&deep, &limits), Err(MessageError::Malformed));
+        }
+    }
+
+    #[test]
+    fn outcomes_of_a_batch_are_of_no_batch_however_often_they_say_so() {
+        let limits = Limits::default();
+        let id = OperationId { client: ClientId(1), thread: ThreadId(0), sequence: Sequence(1) };
+        let version = Version { view: ViewId(3), counter: 1 };
+        let message = |outcome| {
+            let body = Body::Acknowledged(Body::acknowledged(id, version, outcome));
+            Message { view: ViewId(3), shard: 300, body }
+        };
+        let batch = Outcome::Batch(vec![Outcome::Written, Outcome::Counted(-1)]);
+        let once = message(batch.clone()).encode();
+        assert_eq!(Message::decode(&once, &limits), Ok(message(batch.clone())));
+        let twice = message(Outcome::Batch(vec![batch])).encode();
+        assert_eq!(Message::decode(&twice, &limits), Err(MessageError::Malformed));
+        let case = once.windows(2).position(|bytes| bytes == [8, 2]).expect("a batch of two");
+        let deep = [&once[..case], &[8, 1].repeat(1 << 19)].concat();
         assert_eq!(Message::decode(&deep, &limits), Err(MessageError::Malformed));
     }
 }

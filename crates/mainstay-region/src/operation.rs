@@ -1,6 +1,7 @@
 //! What a client can ask for, and what it does to the key that it names, or to several keys of one shard.
 
 use crate::batch::Batch;
+use crate::flat::{self, Nests};
 use crate::limits::Limits;
 use mainstay_types::operation::Version;
 use serde::{Deserialize, Serialize};
@@ -146,10 +147,14 @@ pub enum Outcome {
     Length(u64),
     /// Whether there was anything to change.
     Changed(bool),
-    /// Of each operation of a batch, in their order.
-    Batch(Vec<Self>),
+    /// Of each operation of a batch, in their order. None of a batch.
+    Batch(#[serde(with = "flat")] Vec<Self>),
     /// What would have come of it is longer than is allowed; nothing was changed.
     TooLong(TooLong),
+}
+
+impl Nests for Outcome {
+    const CASE: u32 = 8;
 }
 
 /// What each outcome of a batch counts besides values, in bytes. Not what it takes in memory: all copies must count alike, whatever built them.
