@@ -371,17 +371,18 @@ fn perform(
                     };
                     progress.behind_bytes.fetch_sub(parts.bytes.len().max(1), Ordering::AcqRel);
                     if level == Level::Disk {
-                        commit_to = Some(end);
+                        commit_to = commit_to.max(Some(end));
                         last_of_region.insert(region, record);
                     } else if !tell(DiskDone::Appended { region, record }) {
                         return;
                     }
                 }
                 Job::Commit { end, region, record } => {
-                    commit_to = Some(end);
+                    commit_to = commit_to.max(Some(end));
                     last_of_region.insert(region, record);
                 }
-                Job::Trim { end, first } => (commit_to, trim_to) = (Some(end), Some(first)),
+                // Its end may be before that of an append which had to wait.
+                Job::Trim { end, first } => (commit_to, trim_to) = (commit_to.max(Some(end)), Some(first)),
             }
         }
         let Some(end) = commit_to else {
