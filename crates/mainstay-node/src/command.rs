@@ -136,6 +136,20 @@ pub enum Command {
     Keys(Bytes),
     /// How many keys there are.
     Size,
+    /// Tell of changes on channels, or on those that match patterns.
+    Subscribe {
+        /// Their names.
+        names: Vec<Bytes>,
+        /// They are patterns.
+        pattern: bool,
+    },
+    /// Do not any more.
+    Unsubscribe {
+        /// Their names; none: all.
+        names: Vec<Bytes>,
+        /// They are patterns.
+        pattern: bool,
+    },
     /// What follows is done as one by `EXEC`.
     Multi,
     /// Do it.
@@ -215,7 +229,7 @@ pub enum CommandError {
 /// The names of what is supported, for those who ask for more.
 const SUPPORTED: &str = "strings (GET SET SETNX SETEX PSETEX GETSET GETDEL MGET MSET APPEND STRLEN DEL UNLINK EXISTS TYPE), counters (INCR DECR INCRBY \
     DECRBY), ends (EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST), MULTI EXEC DISCARD WATCH UNWATCH of keys with one {tag}, SCAN KEYS \
-    DBSIZE, PING ECHO HELLO INFO SELECT 0 QUIT, and MAINSTAY.ID, .CAS, .VERSIONS, .STATUS, .EXPLAIN, .LEAVE";
+    DBSIZE, SUBSCRIBE PSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE of changes, PING ECHO HELLO INFO SELECT 0 QUIT, and MAINSTAY.ID, .CAS, .VERSIONS, .STATUS, .EXPLAIN, .LEAVE";
 
 /// Reads a command that came when the wall clock stood at `unix_ms`, milliseconds since 1970.
 ///
@@ -251,6 +265,12 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
             read(arguments, ReadReply::Lasts { milliseconds, absolute }, Together::One)?
         }
         ("WATCH", [_, ..]) => read(arguments, ReadReply::Watch, Together::One)?,
+        ("SUBSCRIBE" | "PSUBSCRIBE", [_, ..]) => {
+            Command::Subscribe { names: arguments.to_vec(), pattern: name.starts_with('P') }
+        }
+        ("UNSUBSCRIBE" | "PUNSUBSCRIBE", _) => {
+            Command::Unsubscribe { names: arguments.to_vec(), pattern: name.starts_with('P') }
+        }
         ("UNWATCH", []) => Command::Unwatch,
         ("MULTI", []) => Command::Multi,
         ("EXEC", []) => Command::Exec,
@@ -310,7 +330,7 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
 
 /// What is refused for its words alone, and not for its name.
 const KNOWN: &str = " PING ECHO QUIT SELECT CLIENT GET MGET EXISTS STRLEN TYPE TTL PTTL EXPIRETIME PEXPIRETIME SET SETNX SETEX PSETEX GETSET GETDEL APPEND \
-    MSET DEL UNLINK INCR DECR INCRBY DECRBY EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST MULTI EXEC DISCARD WATCH UNWATCH SCAN KEYS DBSIZE \
+    MSET DEL UNLINK INCR DECR INCRBY DECRBY EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST MULTI EXEC DISCARD WATCH UNWATCH SCAN KEYS DBSIZE SUBSCRIBE PSUBSCRIBE \
     MAINSTAY.CAS MAINSTAY.ID MAINSTAY.VERSIONS MAINSTAY.STATUS MAINSTAY.EXPLAIN MAINSTAY.LEAVE ";
 
 fn option_of(name: &str, option: &Bytes) -> CommandError {

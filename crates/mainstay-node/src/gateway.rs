@@ -8,6 +8,7 @@
 //!
 //! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
 
+use self::feed::Feed;
 use self::numbering::Wanting;
 use self::reads::Read;
 use self::scan::Cursors;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 mod answers;
 mod commands;
+pub(crate) mod feed;
 mod numbering;
 mod reads;
 pub(crate) mod scan;
@@ -73,6 +75,18 @@ pub enum GatewayEffect {
         client: ClientId,
         /// What.
         message: Message,
+    },
+    /// Say this to this node's own copy in the name of this client.
+    SendHere {
+        /// Who gets the answers, and goes on getting them.
+        client: ClientId,
+        /// What.
+        message: Message,
+    },
+    /// This client of this node's own copy listens no more.
+    Unfollow {
+        /// Who.
+        client: ClientId,
     },
     /// Write these bytes to a connection.
     Write {
@@ -150,6 +164,7 @@ pub struct Gateway {
     reader: ClientId,
     next_read: u64,
     cursors: Cursors,
+    feed: Feed,
     /// What the wall clock was, and when: milliseconds since 1970.
     wall_clock: (Time, u64),
     held: VecDeque<Part>,
@@ -182,6 +197,8 @@ impl Gateway {
             reader: ClientId(drawn | 1 << 63),
             next_read: 0,
             cursors: Cursors::new(drawn),
+            // No other node's reader, and no client.
+            feed: Feed::new(ClientId(!drawn | 1 << 63)),
             wall_clock: (Time::EPOCH, 0),
             held: VecDeque::new(),
             numbers: Numbers::new(thread),
@@ -226,8 +243,9 @@ impl Gateway {
     }
 
     /// A client is gone. What it began goes on to its end.
-    pub fn closed(&mut self, session: u64) {
+    pub fn closed(&mut self, session: u64, out: &mut Vec<GatewayEffect>) {
         self.sessions.remove(&session);
+        self.leaves_feed(session, out);
         self.held.retain(|part| part.session != session);
     }
 
@@ -249,6 +267,7 @@ impl Gateway {
         self.client.view_known(now, view, &mut client_out);
         self.client_out = client_out;
         self.client_effects(now, out);
+        self.follow(out);
         for request in self.reads.keys().copied().collect::<Vec<_>>() {
             self.send_read(now, request, out);
         }
@@ -283,11 +302,8 @@ impl Gateway {
             self.finish(now, part, refusal, out);
         }
         self.refuse_parked(now, out);
-        // Behind an answer of the node itself nothing goes on at once.
-        let waiting = self.sessions.iter().filter(|(_, open)| !open.waiting.is_empty());
-        for session in waiting.map(|(&session, _)| session).collect::<Vec<_>>() {
-            self.proceed(now, session, out);
-        }
+        self.tick_feed(now, out);
+        self.proceed_all(now, out);
         if self.standing.serves {
             self.want_numbers(now, out);
         }
@@ -384,6 +400,7 @@ impl Gateway {
         out: &mut Vec<GatewayEffect>,
     ) {
         match message.body {
+            _ if client == self.follower() => self.followed(now, message, out),
             // Requests are counted from one in each life: an answer to a former one may bear a number that is asked for now.
             Body::Answer { .. } if client != self.reader => {}
             Body::Answer { request, found: Ok(found) } => self.answered(now, request, found, out),

@@ -321,7 +321,7 @@ impl Node {
             }
             Input::Closed { session } => {
                 self.clients.closed(session);
-                self.gateway.closed(session);
+                self.gateway.closed(session, &mut self.asked);
             }
             Input::Commands { session, commands } => {
                 self.gateway.commands(now, session, commands, &mut self.asked);
@@ -449,6 +449,10 @@ impl Node {
     fn perform_of_gateway(&mut self, now: Time, effect: GatewayEffect) {
         match effect {
             GatewayEffect::Send { to, client, message } => self.ask(now, to, client, message),
+            GatewayEffect::SendHere { client, message } => {
+                self.ask(now, self.replica.name(), client, message);
+            }
+            GatewayEffect::Unfollow { client } => self.step(now, Event::Disconnected { client }),
             GatewayEffect::Write { session, bytes, answered, close } => {
                 self.clients.write(session, bytes, answered, close);
             }
@@ -507,7 +511,8 @@ impl Node {
     ) {
         let from = self.replica.name();
         self.natives.tell(client, from, &message);
-        match self.routes.get(&client) {
+        let follows = (client == self.gateway.follower()).then_some(&Route::Here);
+        match follows.or_else(|| self.routes.get(&client)) {
             Some(Route::Here) => self.gateway.received(now, from, client, message, &mut self.asked),
             Some(&Route::Through(to)) => {
                 self.peers.send(to, &Message::Answer { region, from, client, message });

@@ -186,6 +186,10 @@ pub enum Reply {
     NullArray,
     /// Several.
     Array(Vec<Self>),
+    /// What was not asked for: an array where the version has nothing else.
+    Push(Vec<Self>),
+    /// Several replies to one command, one after the other.
+    Several(Vec<Self>),
     /// Names and values.
     Map(Vec<(&'static str, Self)>),
 }
@@ -204,7 +208,9 @@ impl Reply {
             Self::Status(_) | Self::Integer(_) | Self::Null | Self::NullArray => 0,
             Self::Error(text) => text.len(),
             Self::Bulk(bytes) => bytes.len(),
-            Self::Array(items) => items.iter().map(Self::bytes).sum(),
+            Self::Array(items) | Self::Push(items) | Self::Several(items) => {
+                items.iter().map(Self::bytes).sum()
+            }
             Self::Map(entries) => entries.iter().map(|(_, value)| value.bytes()).sum(),
         }
     }
@@ -235,6 +241,11 @@ impl Reply {
                 put_line(out, b'*', &items.len().to_string());
                 items.iter().for_each(|item| item.put(protocol, out));
             }
+            Self::Push(items) => {
+                put_line(out, if protocol == Protocol::Two { b'*' } else { b'>' }, &items.len().to_string());
+                items.iter().for_each(|item| item.put(protocol, out));
+            }
+            Self::Several(replies) => replies.iter().for_each(|reply| reply.put(protocol, out)),
             Self::Map(entries) => {
                 match protocol {
                     Protocol::Two => put_line(out, b'*', &(2 * entries.len()).to_string()),
@@ -316,6 +327,7 @@ mod tests {
             Reply::text("x"),
             Reply::Null,
             Reply::NullArray,
+            Reply::Several(vec![Reply::Push(vec![Reply::Integer(1)]), Reply::Null]),
             Reply::Map(vec![("proto", Reply::Integer(3))]),
         ]);
         let written = |protocol| {
@@ -323,8 +335,14 @@ mod tests {
             reply.put(protocol, &mut out);
             String::from_utf8(out).expect("it is text")
         };
-        let head = "*7\r\n+OK\r\n-ERR a  b\r\n:-3\r\n$1\r\nx\r\n";
-        assert_eq!(written(Protocol::Two), format!("{head}$-1\r\n*-1\r\n*2\r\n$5\r\nproto\r\n:3\r\n"));
-        assert_eq!(written(Protocol::Three), format!("{head}_\r\n_\r\n%1\r\n$5\r\nproto\r\n:3\r\n"));
+        let head = "*8\r\n+OK\r\n-ERR a  b\r\n:-3\r\n$1\r\nx\r\n";
+        assert_eq!(
+            written(Protocol::Two),
+            format!("{head}$-1\r\n*-1\r\n*1\r\n:1\r\n$-1\r\n*2\r\n$5\r\nproto\r\n:3\r\n")
+        );
+        assert_eq!(
+            written(Protocol::Three),
+            format!("{head}_\r\n_\r\n>1\r\n:1\r\n_\r\n%1\r\n$5\r\nproto\r\n:3\r\n")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! One connection of a client: its commands are begun as they come, as far as they touch different keys, and answered in their order.
 
 use crate::command::{Identity, ReadReply, Together, WriteReply};
+use crate::gateway::feed::Subscriptions;
 use crate::gateway::scan::Scan;
 use crate::gateway::transaction::Transaction;
 use crate::replies::join;
@@ -64,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) proceeding: bool,
     /// Such a command is under way.
     pub(crate) alone: bool,
+    /// What it is told of.
+    pub(crate) subscriptions: Subscriptions,
     /// Commands behind `MULTI`.
     pub(crate) transaction: Option<Transaction>,
     /// Keys, and which version they had when they were watched.

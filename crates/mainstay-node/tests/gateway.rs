@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 use mainstay_node::gateway::{AnswerLimits, Gateway, GatewayEffect, GatewayTimes, Standing};
 use mainstay_node::resp::{CommandLimits, take_command};
 use mainstay_region::limits::Config as RegionConfig;
+use mainstay_region::message::{Body, Message, Refusal};
 use mainstay_region::operation::shard_of;
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config, Stored};
@@ -13,6 +14,7 @@ use mainstay_replica::event::Event;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::{ClusterId, Incarnation, StoreId};
 use mainstay_types::machine::Machine;
+use mainstay_types::operation::Version;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +77,13 @@ impl Alone {
             }
             for asked in std::mem::take(&mut self.asked) {
                 match asked {
-                    GatewayEffect::Send { client, message, .. } if !self.stuck => {
+                    GatewayEffect::Unfollow { client } => {
+                        self.replica.step(self.now, Event::Disconnected { client }, &mut self.effects);
+                    }
+                    GatewayEffect::Send { client, message, .. }
+                    | GatewayEffect::SendHere { client, message }
+                        if !self.stuck =>
+                    {
                         let event = Event::Asked { client, region: RegionId(1), message };
                         self.replica.step(self.now, event, &mut self.effects);
                     }
@@ -344,7 +352,76 @@ fn answers_that_take_too_much_memory_are_refused_and_what_was_written_takes_none
     for session in 1..=2 {
         assert_eq!(node.ask(session, "GET b; GET c"), "");
     }
-    node.gateway.closed(1);
+    node.gateway.closed(1, &mut node.asked);
     let said = node.pass(GatewayTimes::default().retry_after * 20);
     assert!(said.contains("-OOM answers to all") && said.matches("$1000\r\n").count() == 2, "{said}");
+}
+
+#[test]
+fn subscribers_hear_of_every_change_in_the_form_of_their_protocol() {
+    let mut node = Alone::new();
+    node.serve();
+    (1..=3).for_each(|session| node.gateway.opened(session));
+    node.tell_time(1_000_000);
+    let said = node.ask(1, "SUBSCRIBE __keyspace@0__:k other; PSUBSCRIBE __keyevent@0__:*; GET k; PING");
+    let first = "*3\r\n$9\r\nsubscribe\r\n$16\r\n__keyspace@0__:k\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n";
+    assert!(said.starts_with(first), "{said}");
+    assert!(said.contains(":3\r\n-ERR a connection of RESP2 that is subscribed does"), "{said}");
+    assert!(said.ends_with("*2\r\n$4\r\npong\r\n$0\r\n\r\n"), "{said}");
+    assert!(node.ask(2, "HELLO 3; SUBSCRIBE __mainstay@0__:k; GET k").ends_with("\r\n:1\r\n_\r\n"));
+    assert_eq!(node.ask(3, "SET k v PX 50; SET l v; DEL l"), "+OK\r\n+OK\r\n:1\r\n");
+    let message = "*3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n$3\r\nset\r\n";
+    let of_event = |event: &str, key: &str| {
+        let channel = format!("__keyevent@0__:{event}");
+        format!(
+            "*4\r\n$8\r\npmessage\r\n$16\r\n__keyevent@0__:*\r\n${}\r\n{channel}\r\n$1\r\n{key}\r\n",
+            channel.len()
+        )
+    };
+    let set = format!("{message}{}{}{}", of_event("set", "k"), of_event("set", "l"), of_event("del", "l"));
+    assert_eq!(node.said.remove(&1), Some(set));
+    let versioned = node.said.remove(&2).expect("it is told");
+    assert!(versioned.starts_with(">3\r\n$7\r\nmessage\r\n$16\r\n__mainstay@0__:k\r\n"), "{versioned}");
+    assert!(versioned.contains("\r\nset 1 ") && versioned.ends_with(" 0\r\n"), "{versioned}");
+    assert_eq!(
+        node.ask(1, "UNSUBSCRIBE __keyspace@0__:k"),
+        "*3\r\n$11\r\nunsubscribe\r\n$16\r\n__keyspace@0__:k\r\n:2\r\n"
+    );
+    node.pass(Duration::from_millis(50));
+    assert_eq!(node.ask(3, "GET k"), "$-1\r\n");
+    assert_eq!(node.said.remove(&1), Some(of_event("expired", "k")));
+    assert!(node.said.remove(&2).expect("it is told").contains("\r\nexpired 1 "));
+    // Who is gone, or listens no more, is told nothing.
+    node.ask(1, "PUNSUBSCRIBE; UNSUBSCRIBE");
+    assert_eq!(node.ask(1, "GET k"), "$-1\r\n");
+    node.gateway.closed(2, &mut node.asked);
+    node.perform();
+    assert_eq!(node.ask(3, "SET k w"), "+OK\r\n");
+    assert!(node.said.is_empty(), "{:?}", node.said);
+    assert!(node.ask(1, "SUBSCRIBE __keyspace@0__:k").ends_with(":1\r\n"), "and it can begin again");
+}
+
+#[test]
+fn a_subscriber_of_a_copy_that_was_filled_anew_is_told_so_and_closed() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    node.gateway.opened(2);
+    node.ask(1, "SUBSCRIBE __keyspace@0__:k");
+    let view = node.replica.view().expect("it serves").id;
+    let body = Body::NotSubscribed(Refusal::TooOld(Version { view, counter: 9 }));
+    let (from, follower) = (node.replica.name(), node.gateway.follower());
+    let message = Message { view, shard: 0, body };
+    node.gateway.received(node.now, from, follower, message, &mut node.asked);
+    let closes = |asked: &GatewayEffect| matches!(asked, GatewayEffect::Write { close: true, .. });
+    assert!(node.asked.iter().any(closes));
+    node.perform();
+    assert!(node.said.remove(&1).expect("it is told").starts_with("-MISSED "));
+    assert!(node.ask(2, "SUBSCRIBE __keyspace@0__:k").ends_with(":1\r\n"));
+    assert!(node.ask(2, "UNSUBSCRIBE; SET k v").ends_with(":0\r\n+OK\r\n"));
+    // Nobody is left without an answer where the copy does not speak.
+    node.stuck = true;
+    assert_eq!(node.ask(2, "SUBSCRIBE c; PING"), "");
+    let said = node.pass(GatewayTimes::default().held_max);
+    assert!(said.starts_with("-TRYAGAIN ") && said.ends_with("not subscribed\r\n+PONG\r\n"), "{said}");
 }

@@ -51,6 +51,38 @@ impl Node {
     }
 }
 
+/// redis-cli that has subscribed; killed when dropped.
+struct Listener {
+    child: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Listener {
+    fn new(node: &Node, channel: &str) -> Self {
+        let mut command = Command::new("redis-cli");
+        command.args(["-h", "127.0.0.1", "-p", &node.clients_at.port().to_string(), "SUBSCRIBE", channel]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("redis-cli runs");
+        let out = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        let (said, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).try_for_each(|line| said.send(line).ok());
+        });
+        Self { child, lines }
+    }
+
+    /// The next three lines.
+    fn hears(&self) -> [String; 3] {
+        [(); 3].map(|()| self.lines.recv_timeout(3 * PATIENCE).expect("it is told"))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -97,6 +129,13 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     assert!(said.contains("unsupported command 'LPUSH'"), "{said}");
     assert!(said.contains("not an integer"), "{said}");
     assert_eq!(third.redis("GET k\nGET n\n"), "hello\n5");
+    // Changes are told at every node, and go on when another one dies.
+    let channel = "__keyspace@0__:told";
+    let listener = Listener::new(&second, channel);
+    assert_eq!(listener.hears(), ["subscribe", channel, "1"]);
+    assert_eq!(third.redis("SET told 1\nDEL told\n"), "OK\n1");
+    assert_eq!(listener.hears(), ["message", channel, "set"]);
+    assert_eq!(listener.hears(), ["message", channel, "del"]);
     // As one, at another node than before; and what has an end is gone by it, for every node.
     let said = third.redis("WATCH {t}a\nMULTI\nSET {t}a 1\nINCR {t}a\nGET {t}b\nEXEC\nSET soon v PX 1\nSET late v EX 900\nTTL late\n");
     let queued = "QUEUED\n".repeat(3);
@@ -136,7 +175,8 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     first.kill();
     wait_for_members(&folder, &second, 2);
     assert_eq!(second.redis(&format!("MAINSTAY.ID {number} 1 AGAIN\nINCR named\n")), "OK\n1");
-    assert_eq!(third.redis("INCR n\nGET k\n"), "6\nhello");
+    assert_eq!(third.redis("INCR n\nGET k\nSET told 2\n"), "6\nhello\nOK");
+    assert_eq!(listener.hears(), ["message", channel, "set"]);
 
     let others = format!("{},{}", second.nodes_at, third.nodes_at);
     let first = Node::start(&folder, "n1", &["--join", &others]);

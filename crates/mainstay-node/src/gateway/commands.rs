@@ -47,6 +47,14 @@ impl Gateway {
         open.proceeding = false;
     }
 
+    /// Behind an answer of the node itself nothing goes on at once.
+    pub(super) fn proceed_all(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
+        let waiting = self.sessions.iter().filter(|(_, open)| !open.waiting.is_empty());
+        for session in waiting.map(|(&session, _)| session).collect::<Vec<_>>() {
+            self.proceed(now, session, out);
+        }
+    }
+
     fn next_to_begin(&mut self, session: u64, out: &mut Vec<GatewayEffect>) -> Option<Came> {
         let open = self.sessions.get_mut(&session).expect("it is open");
         if open.closing {
@@ -105,6 +113,12 @@ impl Gateway {
             return self.reply(session, Reply::Error(error.to_owned()));
         }
         let open = self.sessions.get_mut(&session).expect("it is open");
+        if open.protocol == Protocol::Two
+            && open.subscriptions.count() > 0
+            && let Some(reply) = while_subscribed(&command)
+        {
+            return self.reply(session, reply);
+        }
         let simple = match command {
             Command::Ping(None) => Reply::Status("PONG"),
             Command::Ping(Some(text)) | Command::Echo(text) => Reply::Bulk(text),
@@ -143,6 +157,10 @@ impl Gateway {
                 let place = Place { session, command: open.take(1, Together::One) };
                 return out.push(GatewayEffect::Cut { place, addresses });
             }
+            Command::Subscribe { names, pattern } => {
+                return self.subscribe(now, session, names, pattern, out);
+            }
+            Command::Unsubscribe { names, pattern } => self.unsubscribe(session, names, pattern, out),
             Command::Multi => {
                 open.transaction = Some(Transaction::default());
                 Reply::Status("OK")
@@ -223,11 +241,29 @@ impl Gateway {
     }
 }
 
+/// What a connection of RESP2 is told that is subscribed, and must not take an answer for a message; `None`: it may do that.
+fn while_subscribed(command: &Command) -> Option<Reply> {
+    match command {
+        Command::Subscribe { .. } | Command::Unsubscribe { .. } | Command::Quit => None,
+        Command::Ping(text) => {
+            let text = Reply::Bulk(text.clone().unwrap_or_default());
+            Some(Reply::Array(vec![Reply::text("pong"), text]))
+        }
+        _ => Some(Reply::Error(
+            "ERR a connection of RESP2 that is subscribed does SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE, PING and QUIT alone"
+                .to_owned(),
+        )),
+    }
+}
+
 /// Whether it concerns more keys than one at a time, or the order of everything.
 fn wants_to_be_alone(came: &Came) -> bool {
     let Came::Command(words) = came else { return true };
     let name = words.first().map_or_else(Vec::new, |name| name.to_ascii_uppercase());
-    matches!(&name[..], b"EXEC" | b"WATCH" | b"SCAN" | b"KEYS" | b"DBSIZE" | b"MSET")
+    matches!(
+        &name[..],
+        b"EXEC" | b"WATCH" | b"SCAN" | b"KEYS" | b"DBSIZE" | b"MSET" | b"SUBSCRIBE" | b"PSUBSCRIBE"
+    )
 }
 
 fn hello(open: &mut Session, session: u64, version: Option<&[u8]>) -> Reply {

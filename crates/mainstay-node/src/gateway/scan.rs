@@ -154,6 +154,7 @@ impl Gateway {
     pub(super) fn scanned(&mut self, now: Time, mut part: Part, answer: Found, out: &mut Vec<GatewayEffect>) {
         let Task::Scan(scan) = &mut part.task else { return };
         if let Some(reply) = scan.take(answer, self.config.shards, &mut self.cursors) {
+            let reply = self.within_limits(part.session, reply);
             self.finish(now, part, reply, out);
         } else if now.since(part.since) >= self.times.deadline {
             let refusal = self.refusal("no answer to a scan in time");
