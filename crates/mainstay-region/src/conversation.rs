@@ -116,10 +116,10 @@ pub fn to_client_bytes_max(limits: &Limits) -> usize {
     Message::bytes_max(limits) + EXPLANATION_BYTES_MAX
 }
 
-/// The longest frame to a server, in bytes: one operation.
+/// The longest frame to a server, in bytes: one operation, which may be a batch.
 #[must_use]
 pub fn to_server_bytes_max(limits: &Limits) -> usize {
-    limits.key_bytes_max + 2 * limits.value_bytes_max + EXPLANATION_BYTES_MAX
+    limits.key_bytes_max + limits.batch_bytes_max.max(2 * limits.value_bytes_max) + EXPLANATION_BYTES_MAX
 }
 
 /// Length of the first frame of `buffer`, without the bytes that say so; `None` if it is not whole yet.
@@ -303,8 +303,11 @@ fn whole<T>(read: T, from: &Reader<'_>) -> Result<T, ConversationError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
     use crate::message::Body;
-    use mainstay_types::id::{Incarnation, StoreId};
+    use crate::operation::Operation;
+    use mainstay_types::id::{Incarnation, Sequence, StoreId, ThreadId};
+    use mainstay_types::operation::OperationId;
     use mainstay_types::view::{Address, JoinerId, Member, Offer, ViewId};
 
     fn view() -> View {
@@ -368,6 +371,33 @@ mod tests {
         assert!(matches!(ToClient::parse(&bytes[LENGTH_BYTES..], &limits), Ok(ToClient::Refused { .. })));
         let huge = first_frame(&[0xff; 8], max);
         assert_eq!(huge, Err(ConversationError::TooLong { bytes: u32::MAX as usize, limit: max }));
+    }
+
+    #[test]
+    fn whatever_operation_is_within_the_limits_fits_into_a_frame() {
+        let limits = Limits::default();
+        let value = || vec![7; limits.value_bytes_max];
+        let key = || vec![1; limits.key_bytes_max];
+        let swap = Operation::CompareAndSet { key: key(), expected: Some(value()), value: Some(value()) };
+        let put = |value| Operation::Put { key: b"k".to_vec(), value };
+        let steps = [vec![0; limits.value_bytes_max], vec![0; limits.value_bytes_max - 130]].map(put);
+        let large = Operation::Batch(Batch { watched: Vec::new(), steps: steps.to_vec() });
+        let small = put(Vec::new());
+        let many = vec![small; limits.batch_bytes_max / 65];
+        let many = Operation::Batch(Batch { watched: Vec::new(), steps: many });
+        for operation in [swap, large, many] {
+            assert_eq!(operation.check(&limits), Ok(()));
+            let number = u64::MAX;
+            let id = OperationId {
+                client: ClientId(number),
+                thread: ThreadId(u32::MAX),
+                sequence: Sequence(number),
+            };
+            let body = Body::Operate { id, retry: true, pattern: Pattern::OneHop, operation };
+            let mut bytes = Vec::new();
+            ToServer::Message(Message { view: ViewId(number), shard: u16::MAX, body }).put(&mut bytes);
+            assert!(matches!(first_frame(&bytes, to_server_bytes_max(&limits)), Ok(Some(_))));
+        }
     }
 
     #[test]
