@@ -7,8 +7,8 @@ use crate::settings::Settings;
 use mainstay_region::client::{Client as Machine, ClientConfig, ClientEffect, Ended};
 use mainstay_region::conversation::{Hello, Standing, ToClient, ToServer};
 use mainstay_region::duplicates::Seen;
-use mainstay_region::limits::Acknowledgement;
-use mainstay_region::message::{Body, Message};
+use mainstay_region::limits::{Acknowledgement, Limits};
+use mainstay_region::message::{Body, Message, Refusal};
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
@@ -59,6 +59,8 @@ pub struct Client {
     number: Option<ClientId>,
     /// The region has forgotten the number.
     forgotten: bool,
+    /// Who said so last: what it gives out next is not forgotten too.
+    forgotten_by: Option<SocketAddr>,
     used_at: Instant,
     sequence: Sequence,
     under_way: BTreeSet<OperationId>,
@@ -102,7 +104,7 @@ impl Client {
         Ok(client)
     }
 
-    fn new(servers: &[SocketAddr], region: &str, settings: Settings) -> Self {
+    pub(crate) fn new(servers: &[SocketAddr], region: &str, settings: Settings) -> Self {
         let now = Instant::now();
         let mut client = Self {
             settings,
@@ -116,12 +118,14 @@ impl Client {
             standing: None,
             number: None,
             forgotten: false,
+            forgotten_by: None,
             used_at: now,
             sequence: Sequence::default(),
             under_way: BTreeSet::new(),
             ended: VecDeque::new(),
             reads: BTreeMap::new(),
-            next_read: 0,
+            // An answer to an earlier life of this client must not be taken for one to this.
+            next_read: fastrand::u64(..) >> 1,
             inspecting: None,
             inspected: None,
             explanation: "nobody has answered yet".to_owned(),
@@ -218,6 +222,11 @@ impl Client {
             let explanation = format!("operation {} is of another client than {}", named(&id), self.number());
             return Err(WriteError::NotSent { explanation });
         }
+        operation.check(&Limits::default()).map_err(WriteError::TooLong)?;
+        if id.thread == THREAD {
+            // Whatever `resume` was told: it is used.
+            self.sequence = self.sequence.max(id.sequence);
+        }
         self.under_way.insert(id);
         self.machine.call_again(self.now(), id, operation, &mut self.machine_out);
         self.perform();
@@ -228,8 +237,9 @@ impl Client {
     /// full it waits for room. How it ended comes by [`Self::next_ended`].
     ///
     /// # Errors
-    /// [`WriteError::NotSent`], when no client number could be had.
+    /// [`WriteError::TooLong`]; [`WriteError::NotSent`], when no client number could be had.
     pub fn begin(&mut self, operation: Operation) -> Result<OperationId, WriteError> {
+        operation.check(&Limits::default()).map_err(WriteError::TooLong)?;
         let idle = self.under_way.is_empty() && self.used_at.elapsed() > self.settings.number_idle_max;
         if idle || self.forgotten {
             while !self.under_way.is_empty() {
@@ -310,8 +320,11 @@ impl Client {
             ToClient::Message { message: Message { body: Body::Answer { request, found }, .. }, .. } => {
                 self.answered(request, found);
             }
-            ToClient::Message { from, message } => {
-                self.machine.received(self.now(), from, message, &mut self.machine_out);
+            ToClient::Message { from: member, message } => {
+                if matches!(message.body, Body::Refused { refusal: Refusal::Evicted, .. }) {
+                    self.forgotten_by = Some(from);
+                }
+                self.machine.received(self.now(), member, message, &mut self.machine_out);
             }
             ToClient::Refused { reason } => {
                 self.explanation = format!("{from}: {reason}");
@@ -395,7 +408,8 @@ impl Client {
             }
             if asked.is_none_or(|(at, _)| at.elapsed() >= ASK_PAUSE) {
                 // One after another: a number that comes twice is lost.
-                let place = asked.map_or(0, |(_, place)| place + 1);
+                let best = self.links.servers().position(|server| Some(server) == self.forgotten_by);
+                let place = asked.map_or(best.unwrap_or(0), |(_, place)| place + 1);
                 asked = Some((Instant::now(), place));
                 let count = self.links.servers().count().max(1);
                 let server = self.links.servers().nth(place % count);

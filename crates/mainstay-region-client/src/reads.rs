@@ -50,6 +50,17 @@ pub(crate) struct Read {
     found: Option<Found>,
 }
 
+impl Read {
+    /// Another life of this client may have asked under the same number.
+    fn is_answered_by(&self, found: &Found) -> bool {
+        match &self.query {
+            Query::Get { key } => found.entries.iter().all(|(other, _)| other == key),
+            Query::Scan { prefix, .. } => found.entries.iter().all(|(key, _)| key.starts_with(prefix)),
+            _ => true,
+        }
+    }
+}
+
 impl Client {
     /// The value of a key: all that was acknowledged before this call began is in it.
     ///
@@ -189,7 +200,9 @@ impl Client {
 
     /// A server answers a read. Refused, it is asked again after a while or at the next view.
     pub(crate) fn answered(&mut self, request: u64, answer: Result<Found, Refusal>) {
-        if let (Some(read), Ok(found)) = (self.reads.get_mut(&request), answer) {
+        if let (Some(read), Ok(found)) = (self.reads.get_mut(&request), answer)
+            && read.is_answered_by(&found)
+        {
             read.found = Some(found);
         }
     }
@@ -201,4 +214,31 @@ fn value_of(found: Found) -> Option<(Vec<u8>, Value)> {
 
 fn value((key, stored): (Vec<u8>, mainstay_region::state::Stored)) -> (Vec<u8>, Value) {
     (key, Value { bytes: stored.value, version: stored.version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use mainstay_region::state::Stored;
+
+    /// A client that went on under its number after a restart was given the answer to what it had asked before.
+    #[test]
+    fn an_answer_to_another_read_is_not_taken() {
+        let of_life = || Client::new(&[], "data", Settings::default());
+        let (mut client, former) = (of_life(), of_life());
+        assert_ne!(client.next_read, former.next_read, "numbers of reads are drawn");
+        let key = b"k".to_vec();
+        let (query, tried_at) = (Query::Get { key }, Instant::now());
+        let read =
+            Read { shard: 0, query, freshness: Freshness::Linearizable, tried_at, attempts: 1, found: None };
+        client.reads.insert(1, read);
+        for (key, is_taken) in [(b"other", false), (b"k", true)] as [(&[u8], bool); 2] {
+            let stored = Stored { value: b"v".to_vec(), version: Version::NONE, ends_at_ms: None };
+            let entries = vec![(key.to_vec(), stored)];
+            let found = Found { at: Version::NONE, age_ns: None, entries, more: false, keys: 0, digest: 0 };
+            client.answered(1, Ok(found));
+            assert_eq!(client.reads[&1].found.is_some(), is_taken);
+        }
+    }
 }

@@ -171,9 +171,12 @@ fn a_client_reads_writes_and_counts_by_every_pattern_while_a_node_is_killed() {
     let newest = client.increment(b"m", 1).expect("it is counted");
     drop(client);
     let servers = [second.nodes_at, third.nodes_at];
-    let mut resumed = Client::resume(&servers, "data", patient(), newest.id).expect("it serves");
+    let mut resumed = Client::resume(&servers, "data", patient(), last.id).expect("it serves");
     let again = resumed.repeat(last.id, incremented(b"n")).expect("it is remembered");
     assert_eq!((again.version, again.outcome, again.duplicate), (last.version, last.outcome, true));
+    // What it was said to have used last was not the last: what it repeats is not taken for anything else.
+    let again = resumed.repeat(newest.id, incremented(b"m")).expect("it is remembered");
+    assert_eq!((again.version, again.duplicate), (newest.version, true));
     let next = resumed.increment(b"m", 1).expect("it is counted");
     assert_eq!((next.id.sequence, next.outcome), (newest.id.sequence.next(), Outcome::Counted(2)));
     let never = OperationId { sequence: next.id.sequence.next(), ..next.id };
@@ -223,7 +226,14 @@ fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_ap
     let id = OperationId { client: client.number(), thread: ThreadId(1), sequence: Sequence(9) };
     let operation = Operation::Remove { key: b"k".to_vec() };
     let message = Message { view: ViewId(1), shard: 0, body: Body::Unversioned { id, operation } };
-    for (named, word) in [(None, "number first"), (Some(ClientId(7)), "not client")] {
+    let other = Client::connect(&servers, "floor", patient()).expect("it serves");
+    let claims = [
+        (None, "number first"),
+        (Some(other.number()), "not client"),
+        (Some(ClientId(other.number().0 + 1)), "given to nobody"),
+        (Some(ClientId(50_000)), "given to nobody"),
+    ];
+    for (named, word) in claims {
         let mut bytes = hello.clone();
         if let Some(number) = named {
             ToServer::Named(number).put(&mut bytes);
