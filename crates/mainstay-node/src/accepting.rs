@@ -1,5 +1,6 @@
 //! Who connects to a node: other nodes and clients that speak as nodes do, at one port; clients of the Redis protocol, at the other.
 
+use crate::budget::Budget;
 use crate::clients::{self, Room};
 use crate::error::NodeError;
 use crate::head::LinkRefusal;
@@ -37,6 +38,7 @@ pub(crate) async fn nodes(
     let complaints = Complaints::default();
     let of_nodes = Arc::new(Semaphore::new(usize::from(CONNECTIONS_MAX)));
     let room = Arc::new(Semaphore::new(clients_max));
+    let large = Budget::new(native::LARGE_BYTES_MAX);
     for number in 1.. {
         let (stream, other) = accept(&listener).await;
         let Ok(place) = Arc::clone(&of_nodes).try_acquire_owned() else {
@@ -47,7 +49,7 @@ pub(crate) async fn nodes(
             continue;
         };
         let (door, inputs, room) = (Arc::clone(&door), inputs.clone(), Arc::clone(&room));
-        let (security, complaints) = (security.clone(), complaints.clone());
+        let (security, complaints, large) = (security.clone(), complaints.clone(), large.clone());
         tokio::spawn(async move {
             let (mut stream, shown) = match security.accept(stream).await {
                 Ok(accepted) => accepted,
@@ -57,7 +59,7 @@ pub(crate) async fn nodes(
                 Ok(Ok(MAGIC)) => {
                     drop(place);
                     match room.try_acquire() {
-                        Ok(_place) => native::serve(stream, number, inputs).await,
+                        Ok(_place) => native::serve(stream, number, &large, inputs).await,
                         Err(_) => full(&mut stream, clients_max).await,
                     }
                 }

@@ -9,7 +9,7 @@
 //! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
 
 use self::feed::Feed;
-use self::numbering::Wanting;
+use self::numbering::{Unproven, Wanting};
 use self::reads::Read;
 use self::scan::Cursors;
 use crate::numbers::Numbers;
@@ -19,7 +19,7 @@ use crate::session::{Part, Session, Task};
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::copies::Copies;
 use mainstay_region::limits::Config;
-use mainstay_region::message::{Body, Message};
+use mainstay_region::message::{Body, Message, Refusal};
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, ThreadId};
@@ -111,6 +111,15 @@ pub enum GatewayEffect {
         /// A number that no client ever had.
         number: ClientId,
     },
+    /// Whether a client has this number ([`Gateway::know_number`]).
+    Known {
+        /// Whose connection it is said on.
+        connection: u64,
+        /// The number.
+        number: ClientId,
+        /// Some node has given it to a client.
+        given: bool,
+    },
     /// Leave the group.
     Leave,
     /// Hear and tell these nodes nothing; none: hear all again. Answer with [`Gateway::answer`].
@@ -170,10 +179,10 @@ pub struct Gateway {
     held: VecDeque<Part>,
     numbers: Numbers,
     wanting: VecDeque<Wanting>,
-    /// Named writes of clients whose number may not have been given out: until the count of numbers is read,
-    unproven: Vec<Part>,
+    /// What is said in the name of clients whose number may not have been given out: until the count of numbers is read,
+    unproven: Vec<Unproven>,
     /// and while it is.
-    proving: Vec<Part>,
+    proving: Vec<Unproven>,
     answers: AnswerLimits,
     client_out: Vec<ClientEffect>,
 }
@@ -335,7 +344,7 @@ impl Gateway {
                     Some(true) => {}
                     Some(false) => return self.refuse_number(now, client, part, out),
                     None => {
-                        self.unproven.push(part);
+                        self.unproven.push(Unproven::Write(part));
                         return self.want_numbers(now, out);
                     }
                 }
@@ -399,6 +408,7 @@ impl Gateway {
         message: Message,
         out: &mut Vec<GatewayEffect>,
     ) {
+        self.overhear(&message);
         match message.body {
             _ if client == self.follower() => self.followed(now, message, out),
             // Requests are counted from one in each life: an answer to a former one may bear a number that is asked for now.
@@ -412,6 +422,13 @@ impl Gateway {
                 self.client_out = client_out;
                 self.client_effects(now, out);
             }
+        }
+    }
+
+    /// This was said to a client, of this gateway or not. Numbers that this node holds may be behind one that the region has forgotten.
+    pub fn overhear(&mut self, message: &Message) {
+        if matches!(message.body, Body::Refused { refusal: Refusal::Evicted, .. }) {
+            self.numbers.forget();
         }
     }
 
@@ -486,7 +503,6 @@ impl Gateway {
             open.ended(now, id);
             if evicted {
                 open.number = None;
-                self.numbers.forget();
             }
         }
         self.finish(now, part, reply, out);

@@ -8,7 +8,7 @@
 //! | larger messages, of all connections together | [`LARGE_BYTES_MAX`]; each has [`LARGE_MAX`] to come |
 
 use crate::address::of_socket;
-use crate::budget::Budget;
+use crate::budget::{Budget, Held};
 use crate::head::{HEAD_BYTES, Head, LinkRefusal, VERSIONS_BYTES, Versions};
 use crate::input::Input;
 use crate::native::Word;
@@ -89,7 +89,8 @@ pub(crate) async fn hear(
     }
     // Who is in no group has little to say.
     let bytes_max = if head.cluster.is_some() { MESSAGE_BYTES_MAX } else { SMALL_BYTES_MAX };
-    if let Err(error) = hear_on(&mut stream, link, bytes_max, &door.large, &inputs).await {
+    let heard = |frames, held| Input::Frames { link, frames, held };
+    if let Err(error) = hear_on(&mut stream, BytesMut::new(), bytes_max, &door.large, heard, &inputs).await {
         tracing::debug!(%error, "a node's connection ended");
     }
     let _ = inputs.send(Input::LinkClosed { link }).await;
@@ -136,14 +137,16 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result
     stream.flush().await
 }
 
-async fn hear_on(
+/// Hears frames, each behind its length, until the connection ends; what `buffer` has came before. `heard` makes an input of those that came
+/// together, and of the room in `large` that is held for them.
+pub(crate) async fn hear_on(
     stream: &mut (impl AsyncRead + Unpin),
-    link: u64,
+    mut buffer: BytesMut,
     bytes_max: usize,
     large: &Budget,
+    heard: impl Fn(Vec<Bytes>, Option<Held>) -> Input,
     inputs: &mpsc::Sender<Input>,
 ) -> io::Result<()> {
-    let mut buffer = BytesMut::new();
     loop {
         let mut frames = Vec::new();
         let more = loop {
@@ -153,14 +156,14 @@ async fn hear_on(
             }
         };
         if !frames.is_empty() {
-            tell(inputs, Input::Frames { link, frames, held: None }).await?;
+            tell(inputs, heard(frames, None)).await?;
         }
         if let Taken::Large(bytes) = more {
             let held = large.take(bytes).await;
             let whole = tokio::time::timeout(LARGE_MAX, read_to(stream, &mut buffer, 4 + bytes));
             whole.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             let Taken::Frame(frame) = take_frame(&mut buffer, bytes_max)? else { continue };
-            tell(inputs, Input::Frames { link, frames: vec![frame], held: Some(held) }).await?;
+            tell(inputs, heard(vec![frame], Some(held))).await?;
         } else {
             let length = buffer.len() + 1;
             read_to(stream, &mut buffer, length).await?;
@@ -248,8 +251,10 @@ mod tests {
             io::Result::Ok(speaker)
         });
         let budget = large.clone();
-        let hearing =
-            tokio::spawn(async move { hear_on(&mut hearer, 1, MESSAGE_BYTES_MAX, &budget, &inputs).await });
+        let hearing = tokio::spawn(async move {
+            let heard = |frames, held| Input::Frames { link: 1, frames, held };
+            hear_on(&mut hearer, BytesMut::new(), MESSAGE_BYTES_MAX, &budget, heard, &inputs).await
+        });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

@@ -35,8 +35,8 @@ pub(crate) enum Input {
     LinkRefused { by: SocketAddr, why: String },
     /// A client that speaks the region's own messages has connected.
     NativeOpened { connection: u64, hello: Hello, outgoing: Outgoing },
-    /// It says this.
-    NativeFrames { connection: u64, frames: Vec<Bytes> },
+    /// It says this, and the room that is held for it.
+    NativeFrames { connection: u64, frames: Vec<Bytes>, held: Option<Held> },
     /// It is gone.
     NativeClosed { connection: u64 },
     /// A client has connected.

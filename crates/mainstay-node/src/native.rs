@@ -1,12 +1,20 @@
 //! Connections of clients that speak the region's own messages: frames in, frames out, both within limits. What is said: docs/node.md.
 //!
+//! | what | bound |
+//! |---|---|
+//! | frames above 64 KiB, of all clients together | [`LARGE_BYTES_MAX`]; each has 30 s to come, and is not read before there is room |
+//! | what waits for one client | [`QUEUED_BYTES_MAX`] and one frame; beyond, its connection is closed |
+//! | a client that takes nothing | [`STALLED_MAX`]: its connection is closed |
+//!
 //! They come to the port of the nodes and begin with another word. What they say is taken as a client's, whatever it is.
 
+use crate::budget::Budget;
 use crate::delay::Way;
+use crate::hearing::hear_on;
 use crate::input::Input;
 use crate::secure::Stream;
 use bytes::{Buf, Bytes, BytesMut};
-use mainstay_region::conversation::{Hello, LENGTH_BYTES, MAGIC, ToClient, first_frame, to_server_bytes_max};
+use mainstay_region::conversation::{Hello, MAGIC, ToClient, to_server_bytes_max};
 use mainstay_region::limits::Limits;
 use mainstay_region::message::Message;
 use mainstay_replica::definition::RegionId;
@@ -17,11 +25,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
-/// Bytes that wait for one client; beyond, its connection is closed: it reads too slowly.
+/// Bytes that wait for one client, one more frame besides; beyond, its connection is closed: it reads too slowly.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
+
+/// Larger frames of all clients that are being read, or wait for the node, all together, in bytes.
+pub(crate) const LARGE_BYTES_MAX: usize = 256 << 20;
+
+/// How long a client may take for [`WRITE_BYTES`].
+const STALLED_MAX: Duration = Duration::from_secs(30);
+
+/// How much is written at once, in bytes.
+const WRITE_BYTES: usize = 1 << 20;
 
 /// How long a connection may take to say who it is.
 const HELLO_MAX: Duration = Duration::from_secs(10);
@@ -32,8 +50,11 @@ const READ_BYTES: usize = 64 << 10;
 /// The way to a client's connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
-    chunks: mpsc::UnboundedSender<Bytes>,
+    /// `None`: nothing more is said, and the connection ends when what is queued is written.
+    chunks: Option<mpsc::UnboundedSender<Bytes>>,
     queued_bytes: Arc<AtomicUsize>,
+    /// Ends the connection at once.
+    end: Arc<Notify>,
 }
 
 /// A client that is connected.
@@ -43,6 +64,8 @@ pub(crate) struct Native {
     /// Its region, once this node knows that there is one.
     pub(crate) region: Option<RegionId>,
     pub(crate) number: Option<ClientId>,
+    /// Who it says that it is, until it is known whether anybody has that number.
+    pub(crate) claimed: Option<ClientId>,
     outgoing: Outgoing,
     /// What it is told in this step.
     step: Vec<u8>,
@@ -68,16 +91,22 @@ impl Natives {
     }
 
     pub(crate) fn opened(&mut self, connection: u64, hello: Hello, outgoing: Outgoing) {
-        let native = Native { hello, region: None, number: None, outgoing, step: Vec::new(), closing: false };
+        let native = Native {
+            hello,
+            region: None,
+            number: None,
+            claimed: None,
+            outgoing,
+            step: Vec::new(),
+            closing: false,
+        };
         self.open.insert(connection, native);
     }
 
     /// The client's number, if it had one and nobody else has taken it over.
-    pub(crate) fn closed(&mut self, connection: u64) -> Option<(ClientId, Option<RegionId>)> {
-        let native = self.open.remove(&connection)?;
-        let number = native.number.filter(|number| self.by_number.get(number) == Some(&connection))?;
-        self.by_number.remove(&number);
-        Some((number, native.region))
+    pub(crate) fn closed(&mut self, connection: u64) -> Option<ClientId> {
+        let number = self.open.remove(&connection)?.number?;
+        self.leave(connection, number)
     }
 
     /// A client that is heard.
@@ -89,15 +118,30 @@ impl Natives {
         self.open.keys().copied().collect()
     }
 
-    /// The connection says which client it is. The last one that says so is told what the client is told.
-    pub(crate) fn named(&mut self, connection: u64, number: ClientId) {
-        let Some(native) = self.open.get_mut(&connection) else { return };
-        if let Some(former) = native.number.replace(number)
-            && self.by_number.get(&former) == Some(&connection)
-        {
-            self.by_number.remove(&former);
+    /// The connection says which client it is.
+    pub(crate) fn claims(&mut self, connection: u64, number: ClientId) {
+        if let Some(native) = self.get_mut(connection) {
+            native.claimed = Some(number);
         }
+    }
+
+    /// The connection is that client's: the last one that says so is told what the client is told. Who it was before, if that client has no
+    /// connection any more.
+    pub(crate) fn named(&mut self, connection: u64, number: ClientId) -> Option<ClientId> {
+        let native = self.open.get_mut(&connection)?;
+        native.claimed = None;
+        let former = native.number.replace(number).filter(|former| *former != number);
         self.by_number.insert(number, connection);
+        self.leave(connection, former?)
+    }
+
+    /// The connection is not that client's any more; the client, if it was.
+    fn leave(&mut self, connection: u64, number: ClientId) -> Option<ClientId> {
+        let was = self.by_number.get(&number) == Some(&connection);
+        if was {
+            self.by_number.remove(&number);
+        }
+        was.then_some(number)
     }
 
     /// Tells a client a message of its region; nothing if it is not connected.
@@ -123,6 +167,13 @@ impl Natives {
 
     fn put(&mut self, connection: u64, put: impl FnOnce(&mut Vec<u8>)) {
         let Some(native) = self.open.get_mut(&connection).filter(|native| !native.closing) else { return };
+        let waiting = native.step.len() + native.outgoing.queued_bytes.load(Ordering::Relaxed);
+        if waiting > QUEUED_BYTES_MAX {
+            tracing::warn!(connection, "a client does not take what it is told: it is closed");
+            native.step = Vec::new();
+            native.closing = true;
+            return native.outgoing.end.notify_one();
+        }
         if native.step.is_empty() {
             self.touched.push(connection);
         }
@@ -135,17 +186,14 @@ impl Natives {
         for connection in self.touched.drain(..) {
             let Some(native) = self.open.get_mut(&connection) else { continue };
             let chunk = Bytes::from(std::mem::take(&mut native.step));
-            let queued = native.outgoing.queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);
-            // It is gone when nobody takes it any more.
-            self.way.send(&native.outgoing.chunks, chunk);
-            if native.closing || queued > QUEUED_BYTES_MAX {
-                // The connection's task ends when it has written what is queued, or cannot.
-                if let Some(number) = native.number
-                    && self.by_number.get(&number) == Some(&connection)
-                {
-                    self.by_number.remove(&number);
-                }
-                self.open.remove(&connection);
+            let Outgoing { chunks, queued_bytes, .. } = &mut native.outgoing;
+            if let Some(to) = chunks {
+                queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);
+                // It is gone when nobody takes it any more.
+                self.way.send(to, chunk);
+            }
+            if native.closing {
+                *chunks = None;
             }
         }
     }
@@ -162,23 +210,28 @@ pub(crate) async fn first_word(stream: &mut (impl AsyncRead + Unpin)) -> io::Res
 }
 
 /// Serves a client's connection until it ends. Its first word is read.
-pub(crate) async fn serve(stream: Stream, connection: u64, inputs: mpsc::Sender<Input>) {
+pub(crate) async fn serve(stream: Stream, connection: u64, large: &Budget, inputs: mpsc::Sender<Input>) {
     let (mut reading, writing) = tokio::io::split(stream);
     let mut buffer = BytesMut::new();
-    let hello = match tokio::time::timeout(HELLO_MAX, hear_hello(&mut reading, &mut buffer)).await {
+    let hello = match timeout(HELLO_MAX, hear_hello(&mut reading, &mut buffer)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => return tracing::debug!(%error, "who has connected is no client of this version"),
         Err(_) => return tracing::debug!("who has connected says nothing"),
     };
     let (chunks, queue) = mpsc::unbounded_channel();
     let queued_bytes = Arc::new(AtomicUsize::new(0));
-    let outgoing = Outgoing { chunks, queued_bytes: Arc::clone(&queued_bytes) };
+    let end = Arc::new(Notify::new());
+    let outgoing =
+        Outgoing { chunks: Some(chunks), queued_bytes: Arc::clone(&queued_bytes), end: Arc::clone(&end) };
     if inputs.send(Input::NativeOpened { connection, hello, outgoing }).await.is_err() {
         return;
     }
+    let bytes_max = to_server_bytes_max(&Limits::default());
+    let heard = |frames, held| Input::NativeFrames { connection, frames, held };
     let ended = tokio::select! {
-        heard = hear(&mut reading, buffer, connection, &inputs) => heard,
-        written = write(writing, queue, &queued_bytes) => written,
+        heard = hear_on(&mut reading, buffer, bytes_max, large, heard, &inputs) => heard,
+        written = write(writing, queue, &queued_bytes, STALLED_MAX) => written,
+        () = end.notified() => Ok(()),
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a client's connection ended");
@@ -196,26 +249,6 @@ async fn hear_hello(reading: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> io
     }
 }
 
-async fn hear(
-    reading: &mut ReadHalf<Stream>,
-    mut buffer: BytesMut,
-    connection: u64,
-    inputs: &mpsc::Sender<Input>,
-) -> io::Result<()> {
-    let bytes_max = to_server_bytes_max(&Limits::default());
-    loop {
-        let mut frames = Vec::new();
-        while let Some(bytes) = first_frame(&buffer, bytes_max).map_err(io::Error::other)? {
-            buffer.advance(LENGTH_BYTES);
-            frames.push(buffer.split_to(bytes).freeze());
-        }
-        if !frames.is_empty() && inputs.send(Input::NativeFrames { connection, frames }).await.is_err() {
-            return Ok(());
-        }
-        read_more(reading, &mut buffer).await?;
-    }
-}
-
 async fn read_more(reading: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> io::Result<()> {
     buffer.reserve(READ_BYTES);
     match reading.read_buf(buffer).await? {
@@ -225,14 +258,93 @@ async fn read_more(reading: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> io:
 }
 
 async fn write(
-    mut writing: WriteHalf<Stream>,
+    mut writing: impl AsyncWrite + Unpin,
     mut queue: mpsc::UnboundedReceiver<Bytes>,
     queued_bytes: &AtomicUsize,
+    stalled_max: Duration,
 ) -> io::Result<()> {
     while let Some(chunk) = queue.recv().await {
-        queued_bytes.fetch_sub(chunk.len(), Ordering::Relaxed);
-        writing.write_all(&chunk).await?;
-        writing.flush().await?;
+        for part in chunk.chunks(WRITE_BYTES) {
+            let write = async {
+                writing.write_all(part).await?;
+                // TLS may keep some.
+                writing.flush().await
+            };
+            timeout(stalled_max, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            queued_bytes.fetch_sub(part.len(), Ordering::Relaxed);
+        }
     }
-    writing.shutdown().await
+    timeout(stalled_max, writing.shutdown()).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections that nobody reads; what is queued for each.
+    fn silent(connections: u64) -> (Natives, Vec<(Outgoing, mpsc::UnboundedReceiver<Bytes>)>) {
+        let mut natives = Natives::new(Way::of(Duration::ZERO));
+        let open = (0..connections).map(|connection| {
+            let (chunks, queue) = mpsc::unbounded_channel();
+            let (queued_bytes, end) = (Arc::default(), Arc::new(Notify::new()));
+            let outgoing = Outgoing { chunks: Some(chunks), queued_bytes, end };
+            let hello = Hello { cluster: None, region: "data".to_owned() };
+            natives.opened(connection, hello, outgoing.clone());
+            (Outgoing { chunks: None, ..outgoing }, queue)
+        });
+        let open = open.collect();
+        (natives, open)
+    }
+
+    fn something() -> ToClient {
+        ToClient::Number(ClientId(7))
+    }
+
+    /// What one step said was not bounded, and a client that took nothing kept its place.
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_closed_within_the_step_that_says_too_much() {
+        let (mut natives, mut open) = silent(1);
+        let (outgoing, mut queue) = open.remove(0);
+        // Said instead of held: the bytes themselves need not be there.
+        outgoing.queued_bytes.store(QUEUED_BYTES_MAX - 1, Ordering::Relaxed);
+        natives.say(0, &something());
+        let ends = async || timeout(Duration::ZERO, outgoing.end.notified()).await.is_ok();
+        assert!(!ends().await, "one frame may go beyond");
+        natives.say(0, &something());
+        assert!(ends().await && natives.get_mut(0).is_none());
+        natives.flush();
+        while let Some(chunk) = queue.recv().await {
+            assert!(chunk.is_empty(), "what was too much is not kept");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_given_up() {
+        let (writing, _reading) = tokio::io::duplex(16);
+        let (chunks, queue) = mpsc::unbounded_channel();
+        chunks.send(Bytes::from_static(&[0; 64])).expect("it is open");
+        let ended = write(writing, queue, &AtomicUsize::new(64), Duration::from_millis(1)).await;
+        assert_eq!(ended.expect_err("it is not read").kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// Its subscriptions were kept for good.
+    #[test]
+    fn a_client_is_gone_with_its_connection_also_when_it_was_refused_or_took_another_number() {
+        let (mut natives, _open) = silent(2);
+        assert_eq!(natives.named(0, ClientId(1)), None);
+        assert_eq!(natives.named(0, ClientId(1)), None, "it says so again");
+        assert_eq!(natives.named(0, ClientId(2)), Some(ClientId(1)));
+        natives.refuse(0, "a reason".to_owned());
+        natives.flush();
+        assert_eq!(natives.closed(0), Some(ClientId(2)));
+        let (mut natives, mut open) = silent(2);
+        natives.named(0, ClientId(1));
+        natives.named(1, ClientId(1));
+        assert_eq!(natives.closed(0), None, "it has another connection");
+        natives.refuse(1, "a reason".to_owned());
+        natives.flush();
+        let mut queue = open.remove(1).1;
+        assert!(queue.try_recv().is_ok(), "it is told why");
+        assert_eq!(queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected), "and then it ends");
+    }
 }

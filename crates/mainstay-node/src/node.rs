@@ -313,7 +313,10 @@ impl Node {
                 self.natives.opened(connection, hello, outgoing);
                 self.native_opened(now, connection);
             }
-            Input::NativeFrames { connection, frames } => self.native_frames(now, connection, frames),
+            Input::NativeFrames { connection, frames, held } => {
+                self.native_frames(now, connection, frames);
+                drop(held);
+            }
             Input::NativeClosed { connection } => self.native_closed(now, connection),
             Input::Opened { session, to } => {
                 self.clients.opened(session, to);
@@ -463,6 +466,7 @@ impl Node {
             GatewayEffect::Number { connection, number } => {
                 self.natives.say(connection, &ToClient::Number(number));
             }
+            GatewayEffect::Known { connection, number, given } => self.known(now, connection, number, given),
             GatewayEffect::Leave => self.replica.step(now, Event::Leave, &mut self.effects),
             GatewayEffect::Cut { place, addresses } => {
                 let reply = if self.allow_cuts {
@@ -510,6 +514,7 @@ impl Node {
         message: mainstay_region::message::Message,
     ) {
         let from = self.replica.name();
+        self.gateway.overhear(&message);
         self.natives.tell(client, from, &message);
         let follows = (client == self.gateway.follower()).then_some(&Route::Here);
         match follows.or_else(|| self.routes.get(&client)) {

@@ -12,11 +12,11 @@ use mainstay_replica::definition::{Definition, RegionId};
 use mainstay_replica::effect::Effect;
 use mainstay_replica::event::Event;
 use mainstay_replica::replica::Replica;
-use mainstay_types::id::{ClusterId, Incarnation, StoreId};
+use mainstay_types::id::{ClientId, ClusterId, Incarnation, Sequence, StoreId, ThreadId};
 use mainstay_types::machine::Machine;
-use mainstay_types::operation::Version;
+use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId};
+use mainstay_types::view::{Address, JoinerId, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -326,6 +326,19 @@ fn a_client_number_that_was_given_to_nobody_is_refused_and_one_that_another_node
     let said = node.ask(2, &both);
     assert!(said.starts_with("+OK\r\n:1\r\n+OK\r\n-ERR client number 5000 "), "{said}");
     assert!(said.ends_with("$1\r\n1\r\n"), "{said}");
+}
+
+/// A node that held numbers from before gave one after another that was `EVICTED` too.
+#[test]
+fn a_node_that_hears_of_a_forgotten_client_gives_no_number_of_an_old_block() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    assert_eq!(node.ask(1, "MAINSTAY.ID NEW") + &node.ask(1, "MAINSTAY.ID NEW"), ":1\r\n:2\r\n");
+    let id = OperationId { client: ClientId(1), thread: ThreadId(1), sequence: Sequence(1) };
+    let body = Body::Refused { id, refusal: Refusal::Evicted };
+    node.gateway.overhear(&Message { view: ViewId(1), shard: 0, body });
+    assert_eq!(node.ask(1, "MAINSTAY.ID NEW"), ":1025\r\n");
 }
 
 #[test]

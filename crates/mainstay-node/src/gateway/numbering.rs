@@ -16,7 +16,47 @@ pub(super) enum Wanting {
     Other(u64),
 }
 
+/// What waits until it is known whether some node gave a client's number.
+#[derive(Debug)]
+pub(super) enum Unproven {
+    Write(Part),
+    /// A connection that does not speak by this gateway.
+    Other(u64, ClientId),
+}
+
 impl Gateway {
+    /// A connection that does not speak by this gateway says that it is this client: [`GatewayEffect::Known`], as soon as it is known whether a
+    /// client has that number. What it said before counts no more.
+    pub fn know_number(
+        &mut self,
+        now: Time,
+        connection: u64,
+        number: ClientId,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        self.forget_unproven(connection);
+        match self.numbers.given(number) {
+            Some(given) => out.push(GatewayEffect::Known { connection, number, given }),
+            None => {
+                self.unproven.push(Unproven::Other(connection, number));
+                self.want_numbers(now, out);
+            }
+        }
+    }
+
+    /// A connection that does not speak by this gateway is gone: it waits for nothing.
+    pub fn other_closed(&mut self, connection: u64) {
+        self.wanting.retain(|wanting| *wanting != Wanting::Other(connection));
+        self.forget_unproven(connection);
+    }
+
+    fn forget_unproven(&mut self, connection: u64) {
+        let of_another =
+            |waits: &Unproven| !matches!(waits, Unproven::Other(other, _) if *other == connection);
+        self.unproven.retain(of_another);
+        self.proving.retain(of_another);
+    }
+
     /// A connection that does not speak by this gateway wants a number: [`GatewayEffect::Number`], as soon as there is one.
     pub fn number_for(&mut self, now: Time, connection: u64, out: &mut Vec<GatewayEffect>) {
         let wanting = Wanting::Other(connection);
@@ -63,7 +103,15 @@ impl Gateway {
 
     /// The count of numbers was read: what waited for it begins, or is refused.
     pub(super) fn prove(&mut self, now: Time, out: &mut Vec<GatewayEffect>) {
-        for part in std::mem::take(&mut self.proving) {
+        for waits in std::mem::take(&mut self.proving) {
+            let part = match waits {
+                Unproven::Write(part) => part,
+                Unproven::Other(connection, number) => {
+                    let given = self.numbers.given(number) == Some(true);
+                    out.push(GatewayEffect::Known { connection, number, given });
+                    continue;
+                }
+            };
             let Task::Write(_, _, Some(identity)) = &part.task else { continue };
             let client = identity.client;
             match self.numbers.given(client) {
@@ -95,7 +143,13 @@ impl Gateway {
         let parked = self.sessions.values_mut();
         let overdue: Vec<Part> =
             parked.filter_map(|session| session.parked.pop_front_if(|part| late(part))).collect();
-        let unproven: Vec<Part> = self.unproven.extract_if(.., |part| late(part)).collect();
+        let unproven =
+            self.unproven.extract_if(.., |waits| matches!(waits, Unproven::Write(part) if late(part)));
+        let unproven: Vec<Unproven> = unproven.collect();
+        let unproven = unproven.into_iter().filter_map(|waits| match waits {
+            Unproven::Write(part) => Some(part),
+            Unproven::Other(..) => None,
+        });
         for part in overdue.into_iter().chain(unproven) {
             let refusal = self.refusal("nothing was sent");
             self.finish(now, part, refusal, out);

@@ -6,6 +6,7 @@ use mainstay_region::conversation::{Hello, Standing, ToClient, ToServer};
 use mainstay_region::limits::Limits;
 use mainstay_region::message::Message;
 use mainstay_replica::event::Event;
+use mainstay_types::id::ClientId;
 use mainstay_types::machine::Machine;
 use mainstay_types::time::Time;
 
@@ -15,8 +16,24 @@ impl Node {
     }
 
     pub(super) fn native_closed(&mut self, now: Time, connection: u64) {
-        if let Some((client, _)) = self.natives.closed(connection) {
+        self.gateway.other_closed(connection);
+        if let Some(client) = self.natives.closed(connection) {
             self.step(now, Event::Disconnected { client });
+        }
+    }
+
+    /// Whether the number that a connection claims was given to anybody.
+    pub(super) fn known(&mut self, now: Time, connection: u64, number: ClientId, given: bool) {
+        if self.natives.get_mut(connection).is_none_or(|native| native.claimed != Some(number)) {
+            return;
+        }
+        if !given {
+            // A region forgets clients by their numbers: one with a number far ahead of the others would take them along.
+            let reason = format!("client number {number} was given to nobody");
+            return self.natives.refuse(connection, reason);
+        }
+        if let Some(former) = self.natives.named(connection, number) {
+            self.replica.step(now, Event::Disconnected { client: former }, &mut self.effects);
         }
     }
 
@@ -27,7 +44,11 @@ impl Node {
                 return;
             }
             match ToServer::parse(&frame, &limits) {
-                Ok(ToServer::Named(number)) => self.natives.named(connection, number),
+                Ok(ToServer::Named(number)) => {
+                    self.natives.claims(connection, number);
+                    self.gateway.know_number(now, connection, number, &mut self.asked);
+                    self.perform(now);
+                }
                 Ok(ToServer::AskNumber) => {
                     self.gateway.number_for(now, connection, &mut self.asked);
                     self.perform(now);
@@ -41,6 +62,10 @@ impl Node {
 
     fn native_message(&mut self, now: Time, connection: u64, message: Message) {
         let Some(native) = self.natives.get_mut(connection) else { return };
+        if native.claimed.is_some() {
+            // As if it was lost on the way: it is sent again.
+            return;
+        }
         let Some(client) = native.number else {
             return self.natives.refuse(connection, "a client says its number first".to_owned());
         };
