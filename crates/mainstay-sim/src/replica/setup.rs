@@ -67,7 +67,8 @@ impl Setup {
             name: format!("region-{place}"),
             shards: u16::try_from(random.between(1, 3)).expect("it is small"),
             acknowledged_by_all: random.coin(),
-            pattern: Pattern::OneHop,
+            // Clients choose others, too: those that send payloads are refused where the region's does not.
+            pattern: *random.pick(&Pattern::VERSIONED),
             level: Level::Disk,
         });
         let regions = regions.collect();
