@@ -15,10 +15,6 @@ pub struct Limits {
     pub waiting_messages_max: usize,
     /// Most departures that are remembered, to be explained to those who departed.
     pub departures_max: usize,
-    /// Longest report of a member, in bytes.
-    pub report_bytes_max: u32,
-    /// Longest cut, in bytes.
-    pub cut_bytes_max: u32,
 }
 
 impl Default for Limits {
@@ -29,8 +25,6 @@ impl Default for Limits {
             addresses_max: 256,
             waiting_messages_max: 1024,
             departures_max: 64,
-            report_bytes_max: 1 << 20,
-            cut_bytes_max: 1 << 20,
         }
     }
 }

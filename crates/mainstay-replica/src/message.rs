@@ -6,7 +6,7 @@ use mainstay_region::limits::Limits;
 use mainstay_region::message as region;
 use mainstay_types::codec::{Reader, Truncated};
 use mainstay_types::id::{ClientId, ClusterId};
-use mainstay_types::view::{Address, JoinerId, MemberId, ViewId};
+use mainstay_types::view::{JoinerId, MemberId, ViewId};
 
 /// The version of the heads. A change of any of them changes it.
 pub const PROTOCOL: u8 = 1;
@@ -158,16 +158,6 @@ impl Message {
             kind => Err(MessageError::Kind { kind }),
         }
     }
-
-    /// Which life of a node speaks, where the message says it.
-    #[must_use]
-    pub fn speaker(&self) -> Option<Address> {
-        match self {
-            Self::Group(message) => Some(message.from.address),
-            Self::Region { from, .. } | Self::Answer { from, .. } => Some(from.address),
-            Self::Request { .. } => None,
-        }
-    }
 }
 
 fn put_head(kind: u8, cluster: ClusterId, region: RegionId, out: &mut Vec<u8>) {
@@ -186,6 +176,7 @@ mod tests {
     use super::*;
     use mainstay_region::message::Body;
     use mainstay_types::id::{Incarnation, StoreId};
+    use mainstay_types::view::Address;
 
     fn joiner() -> JoinerId {
         JoinerId { address: Address::v4([10, 0, 0, 1], 7171), store: StoreId([1; 16]), life: Incarnation(3) }
