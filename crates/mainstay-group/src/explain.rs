@@ -106,8 +106,8 @@ impl fmt::Display for Explanation {
                 if others * 2 > *votes {
                     write!(
                         f,
-                        "the others have {others}, which is more than half: they go on without it if they hear each other, and it comes back when it \
-                         hears them"
+                        "the others have {others}, which is more than half: if they run and hear each other, they go on without it; it comes back \
+                         when it hears more than half"
                     )
                 } else if heard * 2 > *votes {
                     f.write_str(
