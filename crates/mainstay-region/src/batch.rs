@@ -27,17 +27,23 @@ impl Batch {
         self.watched.iter().map(|(key, _)| key.as_slice()).chain(self.steps.iter().map(Operation::key))
     }
 
+    /// What an operation counts towards [`Limits::batch_bytes_max`]: its key, its value twice, and a little for itself.
+    #[must_use]
+    pub fn step_bytes(step: &Operation) -> usize {
+        step.key().len() + STEP_BYTES + 2 * step.value_bytes()
+    }
+
     /// Checks its lengths.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), TooLong> {
         let mut bytes = 0;
-        for key in self.keys() {
+        for (key, _) in &self.watched {
             TooLong::check(Measured::Key, key.len(), limits.key_bytes_max)?;
             bytes += key.len() + STEP_BYTES;
         }
         for step in &self.steps {
             assert!(!matches!(step, Operation::Batch(_)), "a batch holds no batch");
             step.check(limits)?;
-            bytes += 2 * step.value_bytes();
+            bytes += Self::step_bytes(step);
         }
         TooLong::check(Measured::Batch, bytes, limits.batch_bytes_max)
     }

@@ -10,9 +10,6 @@ use mainstay_region::batch::Batch;
 use mainstay_region::operation::Operation;
 use mainstay_types::time::Time;
 
-/// What each operation counts besides key and value, as in the region's limit, in bytes.
-const STEP_BYTES: usize = 64;
-
 /// Keys that a connection watches at most.
 const WATCHED_KEYS_MAX: usize = 1024;
 
@@ -49,8 +46,7 @@ impl Transaction {
             }
             _ => return refused("a region does nothing but reads and writes of keys behind MULTI"),
         };
-        self.bytes +=
-            steps.iter().map(|step| step.key().len() + 2 * step.value_bytes() + STEP_BYTES).sum::<usize>();
+        self.bytes += steps.iter().map(Batch::step_bytes).sum::<usize>();
         if self.bytes > bytes_max {
             self.steps.clear();
             return refused(&format!("more than {bytes_max} bytes are too many to be done as one"));
