@@ -60,19 +60,6 @@ type Setting<'a> = setting::Setting<'a, Given>;
 /// The pattern that a region has unless told otherwise: what is promised is promised of it.
 const DEFAULT: Pattern = Pattern::OneHop;
 
-/// Its name, as the command line has it.
-fn name_of(pattern: Pattern) -> &'static str {
-    match pattern {
-        Pattern::Unversioned => "unversioned",
-        Pattern::VersionRequest => "version-request",
-        Pattern::MessageReturnsVersion => "message-returns-version",
-        Pattern::OneHop => "one-hop",
-        Pattern::OneHopClient => "one-hop-client",
-        Pattern::Tagged => "tagged",
-        Pattern::Chain => "chain",
-    }
-}
-
 /// Measures everything; `progress` is told what comes next.
 ///
 /// # Errors

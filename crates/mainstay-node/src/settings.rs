@@ -166,25 +166,11 @@ pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
 }
 
 fn pattern(name: &str) -> Option<Pattern> {
-    Pattern::ALL.into_iter().find(|&pattern| pattern_name(pattern) == name)
+    Pattern::ALL.into_iter().find(|&pattern| pattern.name() == name)
 }
 
 fn patterns() -> String {
-    Pattern::ALL.map(pattern_name).join(", ")
-}
-
-/// The name of a pattern on the command line and in JSON.
-#[must_use]
-pub fn pattern_name(pattern: Pattern) -> &'static str {
-    match pattern {
-        Pattern::Unversioned => "unversioned",
-        Pattern::VersionRequest => "version-request",
-        Pattern::MessageReturnsVersion => "message-returns-version",
-        Pattern::OneHop => "one-hop",
-        Pattern::OneHopClient => "one-hop-client",
-        Pattern::Tagged => "tagged",
-        Pattern::Chain => "chain",
-    }
+    Pattern::ALL.map(Pattern::name).join(", ")
 }
 
 /// The name of who must have a write, on the command line and in JSON.

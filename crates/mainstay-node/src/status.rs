@@ -2,7 +2,7 @@
 
 use crate::address::of_socket;
 use crate::gateway::Gateway;
-use crate::settings::{acknowledgement_name, pattern_name};
+use crate::settings::acknowledgement_name;
 use crate::store::Store;
 use mainstay_group::explain::Explanation;
 use mainstay_replica::replica::Replica;
@@ -102,7 +102,7 @@ impl Status {
             RegionStatus {
                 name: definition.name.clone(),
                 shards: definition.shards,
-                pattern: pattern_name(definition.pattern),
+                pattern: definition.pattern.name(),
                 acknowledged_by: acknowledgement_name(definition.acknowledgement()),
                 level: definition.level,
                 keys: shards().map(|state| state.map.len()).sum(),

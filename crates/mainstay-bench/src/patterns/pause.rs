@@ -1,7 +1,7 @@
 //! How long a write waits at most when a node is killed, and when one stands still.
 
 use super::group::{Group, Made, NODES};
-use super::{DEFAULT, PatternsError, Setting, name_of};
+use super::{DEFAULT, PatternsError, Setting};
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use mainstay_region_client::{Client, Settings};
 use mainstay_types::level::Level;
@@ -26,7 +26,7 @@ const AFTER: Duration = Duration::from_secs(3);
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), PatternsError> {
     let folder = setting.directory.join("pause");
     // A majority: who is gone keeps nobody waiting but where it stamped.
-    let region = format!("ack=majority,pattern={}", name_of(DEFAULT));
+    let region = format!("ack=majority,pattern={}", DEFAULT.name());
     let mut group = Group::start(Made { program: &setting.given.program, folder, region, link_delay_us: 0 })?;
     let (mut killed, mut stopped) = (Samples::default(), Samples::default());
     let mut operations = 0;

@@ -3,7 +3,7 @@
 
 use super::group::{Group, Made};
 use super::load::{Load, slice};
-use super::{DEFAULT, PatternsError, Setting, name_of};
+use super::{DEFAULT, PatternsError, Setting};
 use crate::machine::process_cpu_ns_of;
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use mainstay_types::level::Level;
@@ -175,7 +175,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let mut sequencer = Peer::jgroups(folder, &working, "sequencer", "<SEQUENCER/>")?;
     let mut unordered = Peer::jgroups(folder, &working, "unordered", "")?;
     let mut geode = Peer::geode(folder, &working)?;
-    let region = format!("ack=all,pattern={}", name_of(DEFAULT));
+    let region = format!("ack=all,pattern={}", DEFAULT.name());
     let made =
         Made { program: &setting.given.program, folder: working.join("ours"), region, link_delay_us: 0 };
     let group = Group::start(made)?;

@@ -5,7 +5,7 @@
 
 use super::group::{Group, Made};
 use super::load::{Load, Slice, slice};
-use super::{DEFAULT, PatternsError, Setting, name_of};
+use super::{DEFAULT, PatternsError, Setting};
 use crate::report::{Arm, Bound, Figure, Report, Samples, Table, Target, number};
 use crate::transport::{Bare, Order};
 use mainstay_region::patterns::Pattern;
@@ -47,8 +47,8 @@ fn groups<'a>(
     link_delay_us: u64,
 ) -> Result<[Group<'a>; 2], PatternsError> {
     let start = |pattern: Pattern| {
-        let folder = setting.directory.join(format!("{name} {}", name_of(pattern)));
-        let region = format!("ack=all,pattern={}", name_of(pattern));
+        let folder = setting.directory.join(format!("{name} {}", pattern.name()));
+        let region = format!("ack=all,pattern={}", pattern.name());
         Group::start(Made { program: &setting.given.program, folder, region, link_delay_us })
     };
     Ok([start(Pattern::Unversioned)?, start(DEFAULT)?])
@@ -139,9 +139,7 @@ pub(super) fn measure(
             disk: None,
             ..Arm::of_latencies("bare TCP ping-pong".to_owned(), None, bytes as u64, floor[1].clone())
         });
-        figure
-            .arms
-            .extend(cells.iter().map(|(pattern, cell)| cell.arm(name_of(*pattern), shape.window, bytes)));
+        figure.arms.extend(cells.iter().map(|(pattern, cell)| cell.arm(pattern.name(), shape.window, bytes)));
     }
     report.figures.push(figure);
     Ok(())
@@ -194,7 +192,7 @@ fn table(
         let (us, cpu, hops) = (cell.us.median(), cell.cpu_ns.median(), hops_us(*pattern, halves));
         vec![
             bytes.to_string(),
-            name_of(*pattern).to_owned(),
+            pattern.name().to_owned(),
             number(us),
             number(1e6 / us),
             number(cpu / 1000.0),
@@ -245,7 +243,7 @@ fn targets(shape: &Shape, halves: [f64; 2], cells: &[(Pattern, &Cell)], report: 
     let level = Some(Level::Process);
     if shape.window == 1 {
         report.targets.push(Target::new(
-            format!("{}, {PROMISED_BYTES} B, {}: time to that of its hops", shape.name, name_of(DEFAULT)),
+            format!("{}, {PROMISED_BYTES} B, {}: time to that of its hops", shape.name, DEFAULT.name()),
             ours.us.median() / hops_us(DEFAULT, halves),
             Bound::AtMost,
             HOPS_RATIO_MAX,
@@ -255,7 +253,7 @@ fn targets(shape: &Shape, halves: [f64; 2], cells: &[(Pattern, &Cell)], report: 
         return;
     }
     report.targets.push(Target::new(
-        format!("{}, {PROMISED_BYTES} B, {}: cpu of all processes", shape.name, name_of(DEFAULT)),
+        format!("{}, {PROMISED_BYTES} B, {}: cpu of all processes", shape.name, DEFAULT.name()),
         ours.cpu_ns.median() / 1000.0,
         Bound::AtMost,
         CPU_US_MAX,
@@ -263,7 +261,7 @@ fn targets(shape: &Shape, halves: [f64; 2], cells: &[(Pattern, &Cell)], report: 
         level,
     ));
     report.targets.push(Target::new(
-        format!("{}, {PROMISED_BYTES} B, {}: cpu to unversioned", shape.name, name_of(DEFAULT)),
+        format!("{}, {PROMISED_BYTES} B, {}: cpu to unversioned", shape.name, DEFAULT.name()),
         ours.cpu_ns.ratios_to(&floor.cpu_ns).median(),
         Bound::AtMost,
         VERSION_RATIO_MAX,
@@ -301,7 +299,7 @@ pub(super) fn many_clients(setting: &Setting<'_>, report: &mut Report) -> Result
                 let loads: Result<Vec<_>, _> = (0..clients)
                     .map(|_| Load::start(group, pattern, bytes, window, Duration::ZERO))
                     .collect();
-                arms.push((format!("{}, {spread}", name_of(pattern)), group, loads?, Cell::default()));
+                arms.push((format!("{}, {spread}", pattern.name()), group, loads?, Cell::default()));
             }
         }
         for round in 0..=setting.choose(2, 7) {
@@ -341,12 +339,12 @@ pub(super) fn link_delay(setting: &Setting<'_>, report: &mut Report) -> Result<(
         }
         let (hops, us) = (pattern.cost(COPIES).hops, cell.us.median());
         rows.push(vec![
-            name_of(pattern).to_owned(),
+            pattern.name().to_owned(),
             number(us),
             hops.to_string(),
             number(us / (hops * delay_us.max(1)) as f64),
         ]);
-        figure.arms.push(cell.arm(name_of(pattern), 1, PROMISED_BYTES));
+        figure.arms.push(cell.arm(pattern.name(), 1, PROMISED_BYTES));
     }
     report.figures.push(figure);
     report.tables.push(Table {

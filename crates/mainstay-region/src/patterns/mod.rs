@@ -130,6 +130,20 @@ impl Pattern {
         self.row().cost(copies)
     }
 
+    /// What it is called on command lines and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unversioned => "unversioned",
+            Self::VersionRequest => "version-request",
+            Self::MessageReturnsVersion => "message-returns-version",
+            Self::OneHop => "one-hop",
+            Self::OneHopClient => "one-hop-client",
+            Self::Tagged => "tagged",
+            Self::Chain => "chain",
+        }
+    }
+
     /// Whether clients send operations to copies that do not stamp them, beside a version that comes from the stamper.
     #[must_use]
     pub fn clients_send_payloads(self) -> bool {
