@@ -7,8 +7,10 @@ use super::{
     KERNELS, MELT, Mpi, OPEN_MPI_OPTIONS, Scene, assert_real_program_replays, runs, without_network,
 };
 
+use mainstay_mpi::command::record::{self, RecordError};
 use mainstay_mpi::command::replay;
 use mainstay_mpi::command::stat::rank_stat;
+use mainstay_mpi::settings::{PAGE_BYTES_DEFAULT, PAGES_DEFAULT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,9 +119,11 @@ fn a_program_that_loads_another_mpi_than_it_is_started_by_is_refused() {
     let compiled = Command::new("cc").arg("-o").arg(&program).arg(&source).status().expect("a compiler");
     assert!(compiled.success());
     scene.program = vec![program.display().to_string(), format!("{}../lib", mpi.folder)];
-    let recorded = scene.record();
-    assert!(!recorded.status.success());
-    assert_eq!(recorded.run.ranks, [0_u32; 0]);
+    let refused = record::record(&scene.options(&scene.path("wrong"), PAGES_DEFAULT, PAGE_BYTES_DEFAULT));
+    match refused {
+        Err(RecordError::Nothing { status, .. }) => assert!(!status.success()),
+        other => panic!("refused before any call: {other:?}"),
+    }
     scene.compiler = Some(standard.compiler("mpicc"));
     let run = scene.path("right");
     let recorded = scene.record_into(&run, 2, 64 << 10);
