@@ -53,15 +53,16 @@ pub const LAYERS: &[Layer] = &[
     // composers: the only places that know several rooms; silent as well
     silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
     silent(REPLICA, &[TYPES, GATE, GROUP, REGION]),
+    // Its tests start nodes.
+    with_tests(REGION_CLIENT, &[TYPES, REGION], &[GROUP, NODE, REPLICA]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
     plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
-    plain(RUNTIME, &[TYPES, TLS, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK]),
+    // A node of a cluster finds the others in a region.
+    plain(RUNTIME, &[TYPES, TLS, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, REGION_CLIENT]),
     plain(NODE, &[TYPES, TLS, JOURNAL, GROUP, REGION, REPLICA, DISK]),
     // facade and client
     plain(CLIENT, &[TYPES]),
-    // Its tests start nodes.
-    with_tests(REGION_CLIENT, &[TYPES, REGION], &[GROUP, NODE, REPLICA]),
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
     with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
     // faces

@@ -32,3 +32,4 @@ pub use crate::client::{Client, Written};
 pub use crate::error::{ConnectError, ReadError, WriteError};
 pub use crate::reads::{Inspected, Near, Value};
 pub use crate::settings::Settings;
+pub use mainstay_region::operation::Outcome;

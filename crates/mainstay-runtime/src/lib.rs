@@ -13,6 +13,7 @@
 
 pub mod checkpoint_writer;
 pub mod peers;
+pub mod places;
 pub mod port;
 pub mod replay;
 pub mod service;

@@ -8,6 +8,7 @@ use crate::peers::event::PeerEvent as Happened;
 use mainstay_process::event::{Event, PeerEvent};
 use mainstay_types::id::NodeId;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// The transport, while there is one: started behind the first recovery, stopped with the service.
@@ -23,6 +24,18 @@ impl Transport {
     pub(crate) fn stop(&self) {
         let peers = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(peers);
+    }
+
+    /// From now on a node is dialled there.
+    pub(crate) fn moved(&self, node: NodeId, address: &str) {
+        if let Some(peers) = self.get().as_ref() {
+            peers.moved(node, address);
+        }
+    }
+
+    /// Where this node listens, while it does.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.get().as_ref().map(Peers::address)
     }
 
     fn get(&self) -> RwLockReadGuard<'_, Option<Peers>> {

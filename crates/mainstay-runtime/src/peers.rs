@@ -34,7 +34,7 @@ use crate::peers::event::{ConnectError, DisconnectReason, PeerEvent};
 use crate::peers::frames::FrameTooLong;
 use crate::peers::greeting::Greeted;
 use crate::peers::link::{Link, NotTaken};
-use crate::peers::settings::{PeersSettings, Security, SettingsError};
+use crate::peers::settings::{PeerAddress, PeersSettings, Security, SettingsError};
 use crate::peers::tls::{Tls, TlsError};
 use mainstay_types::id::NodeId;
 use std::io;
@@ -126,7 +126,7 @@ impl Peers {
         let peers: Vec<_> = nodes.into_iter().filter(|node| node.node != settings.me).collect();
         let shared = Arc::new(Shared {
             tls,
-            slots: peers.iter().map(|peer| Slot::new(peer.node, &peer.name)).collect(),
+            slots: peers.iter().map(Slot::new).collect(),
             on_event: Box::new(on_event),
             sessions: AtomicU64::new(0),
             door: Door::default(),
@@ -142,7 +142,7 @@ impl Peers {
             let shared = Arc::clone(&this.shared);
             spawn("peer", move || {
                 let _end = EndProcessOnPanic;
-                dial::keep_dialling(&shared, &peer);
+                dial::keep_dialling(&shared, peer);
             })?;
         }
         Ok(this)
@@ -176,6 +176,13 @@ impl Peers {
                 SendError::QueueFull { node, bytes, outgoing_bytes_max }
             }
         })
+    }
+
+    /// From now on `node` is dialled there: `host:port`. A connection that there is stays.
+    pub fn moved(&self, node: NodeId, address: &str) {
+        if let Some(slot) = self.shared.slot(node) {
+            slot.moved(address);
+        }
     }
 
     /// Ends a connection whose peer misbehaves, or belongs to a life that is over; it is dialled again. Nothing happens if it is gone
@@ -291,13 +298,28 @@ impl Shared {
 struct Slot {
     node: NodeId,
     name: String,
+    /// Where it is dialled; empty as long as that is not known.
+    address: Mutex<String>,
     link: Mutex<Option<Arc<Link>>>,
     vacated: Condvar,
 }
 
 impl Slot {
-    fn new(node: NodeId, name: &str) -> Self {
-        Self { node, name: name.to_owned(), link: Mutex::new(None), vacated: Condvar::new() }
+    fn new(peer: &PeerAddress) -> Self {
+        let PeerAddress { node, name, address } = peer.clone();
+        Self { node, name, address: Mutex::new(address), link: Mutex::new(None), vacated: Condvar::new() }
+    }
+
+    fn address(&self) -> String {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn moved(&self, address: &str) {
+        let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != address {
+            tracing::info!(peer = %self.name, from = %known, to = address, "a node has moved");
+            address.clone_into(&mut known);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Link>>> {

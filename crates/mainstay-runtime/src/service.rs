@@ -7,6 +7,7 @@ use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
 use crate::peering::{Peering, Transport};
 use crate::peers::{Peers, PeersError};
+use crate::places::{Kept, PlaceTaken, Places, PlacesError};
 use crate::port::StartPortError;
 use crate::settings::Settings;
 use crate::threads::{RuntimeThread, STACK_BYTES, ServingThreads};
@@ -119,6 +120,9 @@ pub enum StartError {
     /// The other nodes cannot be talked to.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// The place of this node is another's, or cannot be taken.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
     /// The operating system gave no threads, or no signals.
     #[error("no threads or signals to serve with: {0}")]
     Runtime(#[source] io::Error),
@@ -139,6 +143,9 @@ pub enum EndError {
         /// The limit.
         limit: Duration,
     },
+    /// Another process is this node now.
+    #[error(transparent)]
+    PlaceTaken(PlaceTaken),
     /// A second signal.
     #[error("the stop was interrupted. It ends as if killed: the next start recovers")]
     Interrupted,
@@ -153,6 +160,7 @@ pub struct Running {
     stop_timeout: Duration,
     threads: Vec<RuntimeThread>,
     transport: Transport,
+    _places: Option<Kept>,
 }
 
 impl Running {
@@ -277,8 +285,10 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         duration: begun.elapsed(),
         panics: recovered.panics,
     };
+    let place = take_place(&life.settings, &started.journal)?;
     shared.install(recovered.core);
     start_peers(&life.settings, &shared, &transport)?;
+    let places = place.map(|place| keep_place(place, &life, &transport)).transpose()?;
     let stop_timeout = life.settings.stop_timeout;
     let of_events = Arc::clone(&shared);
     Ok(Running {
@@ -289,6 +299,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         stop_timeout,
         threads,
         transport,
+        _places: places,
     })
 }
 
@@ -453,6 +464,22 @@ fn start_peers(settings: &Settings, shared: &Arc<Shared>, transport: &Transport)
     };
     transport.set(Peers::start(peers.clone(), report)?);
     Ok(())
+}
+
+/// Before anything is answered.
+fn take_place(settings: &Settings, journal: &OpenReport) -> Result<Option<Places>, PlacesError> {
+    let (Some(places), Some(cluster)) = (&settings.places, &settings.process.cluster) else {
+        return Ok(None);
+    };
+    let others = cluster.others.keys().copied().collect();
+    Places::take(places, cluster.me, others, (journal.store, journal.generation.0)).map(Some)
+}
+
+fn keep_place(mut place: Places, life: &Arc<Life>, transport: &Transport) -> Result<Kept, StartError> {
+    place.listens(transport.address().expect("it has just been started"))?;
+    let life = Arc::clone(life);
+    let taken = move |taken| life.say_ended(Err(EndError::PlaceTaken(taken)));
+    place.keep(transport.clone(), taken).map_err(StartError::Runtime)
 }
 
 fn start_ports(

@@ -1,6 +1,7 @@
 //! What a running service is told, each limit with its unit.
 
 use crate::peers::settings::PeersSettings;
+use crate::places::PlacesSettings;
 use crate::port::OutputPort;
 use mainstay_disk::open::Options;
 use mainstay_process::config::Config;
@@ -19,6 +20,8 @@ pub struct Settings {
     pub process: Config,
     /// How the other nodes of its cluster are reached, if it is in one ([`Config::cluster`]).
     pub peers: Option<PeersSettings>,
+    /// Where this node of a cluster takes its place, and finds those of the others; `None`: their addresses are those of `peers`.
+    pub places: Option<PlacesSettings>,
     /// Where outputs go.
     pub outputs: Vec<OutputPort>,
     /// The HTTP ingress.

@@ -104,6 +104,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
             rules: Rules::KEPT,
         },
         peers: Some(peers),
+        places: None,
         outputs: Vec::new(),
         ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
         checkpoint_timeout: Duration::from_secs(60),

@@ -4,10 +4,11 @@ use mainstay_process::config::{self, LinkLimits as Limits};
 use mainstay_recovery::policy::Policy;
 use mainstay_runtime::peers::settings::{PeerAddress, PeersSettings, Security, SettingsError};
 use mainstay_runtime::peers::tls::{TlsError, check_files};
+use mainstay_runtime::places::PlacesSettings;
 use mainstay_runtime::settings::Settings;
 use mainstay_types::id::{ClusterId, NodeId};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 pub use mainstay_runtime::peers::settings::TlsFiles;
@@ -21,12 +22,22 @@ pub struct Cluster {
     listen: Option<SocketAddr>,
     tls: Option<TlsFiles>,
     links: Limits,
+    places: Option<Places>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
+    /// Empty: the node says it when it takes its place.
     address: String,
     policy: Option<Policy>,
+}
+
+/// The region in which nodes take their places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Places {
+    servers: Vec<SocketAddr>,
+    region: String,
+    take: bool,
 }
 
 /// A list of nodes that cannot be used. Nothing was started.
@@ -50,6 +61,22 @@ pub enum ClusterError {
         /// Those of the list.
         listed: Vec<NodeId>,
     },
+    /// Nobody could find a node.
+    #[error(
+        "the list of nodes does not say where {node} listens: give it an address, or a region in which nodes take their places (--places)"
+    )]
+    Nowhere {
+        /// The node.
+        node: NodeId,
+    },
+    /// The others cannot be told where this one is.
+    #[error(
+        "{listen} is no address that other nodes could be told: give this node one in the list, or listen on one address"
+    )]
+    Unspecified {
+        /// Where it listens.
+        listen: SocketAddr,
+    },
     /// This node's own entry is no address of this machine's.
     #[error(
         "`{address}`, where the list of nodes has this one, is no address to listen on: {source}. Correct it, or say where to listen"
@@ -67,7 +94,8 @@ impl Cluster {
     #[must_use]
     pub fn new(me: u32) -> Self {
         let links = Limits::default();
-        Self { name: None, me: NodeId(me), nodes: Vec::new(), listen: None, tls: None, links }
+        let me = NodeId(me);
+        Self { name: None, me, nodes: Vec::new(), listen: None, tls: None, links, places: None }
     }
 
     /// A node of the list, this one included, and where the others reach it: `host:port`. It logs by the policy of the server's settings, as all
@@ -135,6 +163,24 @@ impl Cluster {
         self
     }
 
+    /// Nodes take their places in a replicated region: `servers` are nodes of its group. A node whose address the list leaves empty says there
+    /// where it listens, and the others find it; and a second process that has a copy of a node's directory, or another one, is refused, or
+    /// takes the place, after which the first one ends.
+    #[must_use]
+    pub fn places(mut self, servers: Vec<SocketAddr>, region: impl Into<String>) -> Self {
+        self.places = Some(Places { servers, region: region.into(), take: false });
+        self
+    }
+
+    /// This directory takes the place of another one that is gone for good.
+    #[must_use]
+    pub fn take_place(mut self) -> Self {
+        if let Some(places) = &mut self.places {
+            places.take = true;
+        }
+        self
+    }
+
     /// The number of this node.
     #[must_use]
     pub fn me(&self) -> NodeId {
@@ -146,14 +192,32 @@ impl Cluster {
         let Some((_, own)) = self.nodes.iter().find(|(node, _)| *node == self.me) else {
             return Err(SettingsError::NotListed { node: self.me }.into());
         };
+        if let Some((node, _)) = self.nodes.iter().find(|(_, member)| member.address.is_empty())
+            && self.places.is_none()
+        {
+            return Err(ClusterError::Nowhere { node: *node });
+        }
         let listen = match self.listen {
             Some(listen) => listen,
+            None if own.address.is_empty() => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             None => resolve(&own.address)
                 .map_err(|source| ClusterError::Listen { address: own.address.clone(), source })?,
         };
         let usual = settings.process.policy;
         let policy = |member: &Member| member.policy.unwrap_or(usual);
-        let id = ClusterId::named(self.name.as_deref().unwrap_or(&settings.process.name));
+        let name = self.name.as_deref().unwrap_or(&settings.process.name).to_owned();
+        let id = ClusterId::named(&name);
+        let address = Some(own.address.clone()).filter(|address| !address.is_empty());
+        if self.places.is_some() && address.is_none() && listen.ip().is_unspecified() {
+            return Err(ClusterError::Unspecified { listen });
+        }
+        settings.places = self.places.clone().map(|Places { servers, region, take }| PlacesSettings {
+            servers,
+            region,
+            cluster: name,
+            address,
+            take,
+        });
         let address = |(node, member): &(NodeId, Member)| PeerAddress {
             node: *node,
             name: certified_name(*node),
@@ -222,6 +286,14 @@ mod tests {
             (list().node(2, "192.0.2.7:7171"), "192.0.2.7:7171 is not on loopback"),
             (Cluster::new(1).node(1, "127.0.0.1"), "no address to listen on"),
             (list().tls_in("nowhere"), "nowhere/ca.pem"),
+            (list().node(2, ""), "does not say where node 2 listens"),
+            (
+                Cluster::new(1)
+                    .node(1, "")
+                    .places(vec![], "data")
+                    .listen("0.0.0.0:7171".parse().expect("an address")),
+                "no address that other nodes could be told",
+            ),
         ] {
             let error = refused(cluster);
             assert!(error.contains(said), "`{error}` does not say `{said}`");

@@ -79,7 +79,12 @@ impl RunError {
             Self::Start(StartError::Recover(why)) if matches!(**why, RecoverError::BodyLimit { .. }) => {
                 exit::USAGE
             }
-            Self::Cluster(ClusterError::Settings(_) | ClusterError::PlacedNowhere { .. }) => exit::USAGE,
+            Self::Cluster(
+                ClusterError::Settings(_)
+                | ClusterError::PlacedNowhere { .. }
+                | ClusterError::Nowhere { .. }
+                | ClusterError::Unspecified { .. },
+            ) => exit::USAGE,
             Self::Start(StartError::Open(OpenDiskError::Journal { .. }) | StartError::Recover(_)) => {
                 exit::FAILED
             }
@@ -141,6 +146,7 @@ impl<S> Server<S> {
             disk,
             process,
             peers: None,
+            places: None,
             outputs: Vec::new(),
             ingress: Ingress::default(),
             checkpoint_timeout: Duration::from_secs(300),

@@ -200,6 +200,7 @@ impl Recoverable {
             },
             process,
             peers: Some(peers),
+            places: None,
             outputs: Vec::new(),
             ingress: Ingress {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

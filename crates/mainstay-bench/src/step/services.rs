@@ -85,6 +85,7 @@ pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
         disk: disk_options(),
         process: config(level, policy),
         peers: None,
+        places: None,
         outputs: Vec::new(),
         ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
         checkpoint_timeout: std::time::Duration::from_secs(60),

@@ -12,6 +12,7 @@ mod mpi;
 mod mpi_damage;
 mod nodes;
 mod outputs;
+mod places;
 mod region;
 mod serve;
 mod sim;

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The body of the thread that dials `peer` and reads from it; returns when this node stops.
-pub(super) fn keep_dialling(shared: &Arc<Shared>, peer: &PeerAddress) {
+pub(super) fn keep_dialling(shared: &Arc<Shared>, mut peer: PeerAddress) {
     let mut pause = shared.settings.reconnect_min;
     let mut told = None;
     while !shared.is_stopping() {
-        match dial(shared, peer) {
+        peer.address = shared.slot(peer.node).expect("each peer has a slot").address();
+        match dial(shared, &peer) {
             Ok(greeted) => {
                 told = None;
                 let began = Instant::now();
@@ -28,7 +29,10 @@ pub(super) fn keep_dialling(shared: &Arc<Shared>, peer: &PeerAddress) {
                 let words = chain(&why);
                 if told.as_ref() != Some(&words) {
                     // A peer that is not there is nothing to worry about; one that does not agree will not by itself.
-                    let expected = matches!(why, ConnectError::Connect(_) | ConnectError::Broken(_));
+                    let expected = matches!(
+                        why,
+                        ConnectError::Connect(_) | ConnectError::Broken(_) | ConnectError::Placeless
+                    );
                     if expected {
                         tracing::info!(peer = %peer.name, address = %peer.address, why = %words, "not connected; trying again");
                     } else {
@@ -46,6 +50,9 @@ pub(super) fn keep_dialling(shared: &Arc<Shared>, peer: &PeerAddress) {
 
 fn dial(shared: &Shared, peer: &PeerAddress) -> Result<Greeted, (Option<SocketAddr>, Ungreeted)> {
     let nowhere = |why: ConnectError| (None, why.into());
+    if peer.address.is_empty() {
+        return Err(nowhere(ConnectError::Placeless));
+    }
     let resolve = |source| ConnectError::Resolve { address: peer.address.clone(), source };
     let resolved = peer.address.to_socket_addrs().map_err(resolve).map_err(nowhere)?;
     let mut last = resolve(io::ErrorKind::NotFound.into());

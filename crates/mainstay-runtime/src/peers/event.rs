@@ -94,6 +94,9 @@ pub enum ConnectError {
         /// Why.
         source: io::Error,
     },
+    /// It has not taken its place yet, and the list does not say where it listens.
+    #[error("nobody knows yet where it listens: it has not been started")]
+    Placeless,
     /// A name led off this machine.
     #[error(
         "`{address}` is not on loopback, and plain text does not leave the machine: use TLS (`mainstay cert --help`)"

@@ -7,7 +7,7 @@ use crate::server::Server;
 use clap::{CommandFactory, Parser};
 use mainstay_recovery::policy::Policy;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -26,12 +26,24 @@ pub struct NodeFlags {
     /// Which node of --nodes this one is; its default directory has the number in its name
     #[arg(long, help_heading = CLUSTER, value_name = "NUMBER", env = "MAINSTAY_NODE", requires = "nodes")]
     pub node: Option<u32>,
-    /// All nodes, the same list on each: NUMBER=HOST:PORT, or NUMBER=HOST:PORT/POLICY for one that has a policy of its own
+    /// All nodes, the same list on each: NUMBER=HOST:PORT, or NUMBER=HOST:PORT/POLICY for one that has a policy of its own; with --places the
+    /// address may be left out
     #[arg(long, help_heading = CLUSTER, value_name = "LIST", env = "MAINSTAY_NODES", value_delimiter = ',', requires = "node")]
     pub nodes: Vec<Listed>,
     /// Where to listen for the other nodes [default: the address in --nodes]
     #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node")]
     pub node_listen: Option<SocketAddr>,
+    /// Take a place in a replicated region, by these of its nodes (`mainstay node`): the others find this one there, wherever it listens, and a
+    /// second process that is the same node is refused or takes its place
+    #[arg(long, help_heading = CLUSTER, value_name = "HOST:PORT", env = "MAINSTAY_PLACES", value_delimiter = ',', requires = "node",
+        value_parser = resolved)]
+    pub places: Vec<SocketAddr>,
+    /// The name of that region
+    #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_PLACES_REGION", requires = "places", default_value = "data")]
+    pub places_region: String,
+    /// Take the place of another directory, which is gone for good with all that only it had
+    #[arg(long, help_heading = CLUSTER, requires = "places")]
+    pub take_place: bool,
     /// The cluster's name: nodes of another one are refused [default: the program's name]
     #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_CLUSTER", requires = "node")]
     pub cluster: Option<String>,
@@ -59,7 +71,7 @@ pub struct NodeFlags {
 pub struct Listed {
     /// Its number.
     pub number: u32,
-    /// Where the others reach it: `host:port`.
+    /// Where the others reach it: `host:port`; empty if it says that itself.
     pub address: String,
     /// Its policy, if it has one of its own.
     pub policy: Option<Policy>,
@@ -69,20 +81,29 @@ impl FromStr for Listed {
     type Err = String;
 
     fn from_str(given: &str) -> Result<Self, String> {
-        let form = || format!("`{given}` is no NUMBER=HOST:PORT or NUMBER=HOST:PORT/POLICY");
-        let (number, rest) = given.trim().split_once('=').ok_or_else(form)?;
-        let (address, policy) = match rest.split_once('/') {
-            Some((address, policy)) => (address, Some(policy.parse().map_err(|error| format!("{error}"))?)),
-            None => (rest, None),
+        let form = || format!("`{given}` is no NUMBER=HOST:PORT, NUMBER=HOST:PORT/POLICY or NUMBER");
+        let (place, policy) = match given.trim().split_once('/') {
+            Some((place, policy)) => (place, Some(policy.parse().map_err(|error| format!("{error}"))?)),
+            None => (given.trim(), None),
         };
-        let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
-        match (number.parse(), port) {
-            (Ok(number), Some((host, 1..))) if !host.is_empty() => {
-                Ok(Self { number, address: address.to_owned(), policy })
-            }
-            _ => Err(form()),
-        }
+        let (number, address) = match place.split_once('=') {
+            Some((number, address)) if is_host_and_port(address) => (number, address),
+            Some(_) => return Err(form()),
+            None => (place, ""),
+        };
+        let number = number.parse().map_err(|_| form())?;
+        Ok(Self { number, address: address.to_owned(), policy })
     }
+}
+
+fn is_host_and_port(address: &str) -> bool {
+    let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+    matches!(parts, Some((host, 1..)) if !host.is_empty())
+}
+
+fn resolved(given: &str) -> Result<SocketAddr, String> {
+    let mut found = given.to_socket_addrs().map_err(|error| format!("no HOST:PORT: {error}"))?;
+    found.next().ok_or_else(|| "the name has no address".to_owned())
 }
 
 impl NodeFlags {
@@ -97,6 +118,11 @@ impl NodeFlags {
                     None => cluster.node(number, address),
                 }
             });
+            let cluster = match self.places {
+                servers if servers.is_empty() => cluster,
+                servers => cluster.places(servers, self.places_region),
+            };
+            let cluster = if self.take_place { cluster.take_place() } else { cluster };
             let cluster = self.cluster.into_iter().fold(cluster, Cluster::named);
             let cluster = self.node_listen.into_iter().fold(cluster, Cluster::listen);
             let cluster =
@@ -143,6 +169,9 @@ Examples:
   Two nodes on one machine:
     ... --node 1 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7070
     ... --node 2 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7072
+  Two nodes that find each other in a region, wherever they listen (127.0.0.1:7371 is a `mainstay node`):
+    ... --node 1 --nodes 1,2 --places 127.0.0.1:7371
+    ... --node 2 --nodes 1,2 --places 127.0.0.1:7371 --listen 127.0.0.1:7072
   Call an instance; 421 and the header Mainstay-Node name the node that has it:
     curl -H 'Idempotency-Key: order-1' -d '{...}' http://127.0.0.1:7070/call/TYPE/KEY
   Read:       curl -X POST http://127.0.0.1:7070/query/TYPE/KEY
@@ -163,7 +192,9 @@ mod tests {
         assert_eq!(listed("1=127.0.0.1:7171"), entry(1, "127.0.0.1:7171", None));
         assert_eq!(listed(" 2=[::1]:7172"), entry(2, "[::1]:7172", None));
         assert_eq!(listed("3=host:1/causal:2"), entry(3, "host:1", Some(Policy::Causal { f: 2 })));
-        for no in ["", "1", "1=", "x=a:1", "1=a", "1=:7", "1=a:0", "1=a:70000", "1=a:1/eager", "-1=a:1"] {
+        assert_eq!(listed("4"), entry(4, "", None));
+        assert_eq!(listed("5/causal:2"), entry(5, "", Some(Policy::Causal { f: 2 })));
+        for no in ["", "1=", "x=a:1", "1=a", "1=:7", "1=a:0", "1=a:70000", "1=a:1/eager", "-1=a:1"] {
             assert!(listed(no).is_err(), "{no}");
         }
     }

@@ -165,6 +165,7 @@ fn runtime_settings(
             ..mainstay_runtime::settings::Ingress::default()
         },
         peers: Some(peers),
+        places: None,
         checkpoint_timeout: Duration::from_secs(60),
         stop_timeout: Duration::from_secs(20),
         signals: true,
