@@ -376,6 +376,10 @@ impl Client {
                 }
                 return;
             }
+            // By one hop it is done: what copies refuse is a payload from a client.
+            Refusal::OtherPattern if call.attempts == 1 && self.config.pattern != Pattern::Unversioned => {
+                return self.attempt(now, id, out);
+            }
             _ => {
                 // Not at once: what is full now is full in a moment.
                 call.tried = now;

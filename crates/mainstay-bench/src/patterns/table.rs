@@ -51,8 +51,11 @@ fn groups<'a>(
         let region = format!("ack=all,pattern={}", pattern.name());
         Group::start(Made { program: &setting.given.program, folder, region, link_delay_us })
     };
-    Ok([start(Pattern::Unversioned)?, start(DEFAULT)?])
+    Ok([start(Pattern::Unversioned)?, start(EVERY)?])
 }
+
+/// Of a region of this pattern clients may use every other one too: it takes payloads that they send beside the versions.
+const EVERY: Pattern = Pattern::Tagged;
 
 fn group_of<'g, 'a>(groups: &'g [Group<'a>; 2], pattern: Pattern) -> &'g Group<'a> {
     &groups[usize::from(pattern != Pattern::Unversioned)]
@@ -288,7 +291,7 @@ pub(super) fn many_clients(setting: &Setting<'_>, report: &mut Report) -> Result
         let mut groups = Vec::new();
         for (spread, shards) in [("spread", 16), ("one server", 1)] {
             let folder = setting.directory.join(format!("many {bytes} {shards}"));
-            let region = format!("ack=all,shards={shards}");
+            let region = format!("ack=all,shards={shards},pattern={}", EVERY.name());
             groups.push((
                 spread,
                 Group::start(Made { program: &setting.given.program, folder, region, link_delay_us: 0 })?,
