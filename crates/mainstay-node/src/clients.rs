@@ -96,31 +96,69 @@ pub(crate) struct ToSession {
     end: Arc<Notify>,
 }
 
+/// A connection, and what is written to it in this step.
+#[derive(Debug)]
+struct Open {
+    to: ToSession,
+    step: Vec<u8>,
+    answered: usize,
+    close: bool,
+}
+
 /// What the node writes to: its open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    open: HashMap<u64, ToSession>,
+    open: HashMap<u64, Open>,
+    /// Those with something to be written in this step.
+    touched: Vec<u64>,
 }
 
 impl Clients {
     pub(crate) fn opened(&mut self, session: u64, to: ToSession) {
-        self.open.insert(session, to);
+        self.open.insert(session, Open { to, step: Vec::new(), answered: 0, close: false });
     }
 
     pub(crate) fn closed(&mut self, session: u64) {
         self.open.remove(&session);
     }
 
-    /// Sends bytes that answer so many commands to a connection; one that takes too little is closed instead.
-    pub(crate) fn write(&self, session: u64, bytes: Vec<u8>, answered: usize, close: bool) {
-        let Some(to) = self.open.get(&session) else { return };
+    /// Writes bytes that answer so many commands to a connection, at the end of this step.
+    pub(crate) fn write(&mut self, session: u64, bytes: Vec<u8>, answered: usize, close: bool) {
+        let Some(open) = self.open.get_mut(&session) else { return };
+        if open.step.is_empty() && open.answered == 0 && !open.close {
+            self.touched.push(session);
+        }
+        match open.step.is_empty() {
+            true => open.step = bytes,
+            false => open.step.extend_from_slice(&bytes),
+        }
+        open.answered += answered;
+        open.close |= close;
+    }
+
+    /// The step is over: everything goes out, to each connection in one write; one that takes too little is closed instead.
+    pub(crate) fn flush(&mut self) {
+        for session in std::mem::take(&mut self.touched) {
+            let Some(open) = self.open.get_mut(&session) else { continue };
+            let bytes = std::mem::take(&mut open.step);
+            let (answered, close) = (std::mem::take(&mut open.answered), open.close);
+            self.send(session, bytes, answered, close);
+        }
+    }
+
+    fn send(&self, session: u64, bytes: Vec<u8>, answered: usize, close: bool) {
+        let Some(Open { to, .. }) = self.open.get(&session) else { return };
         let written = Written::new(Bytes::from(bytes), answered, close, &to.unsent);
         if to.unsent.bytes.load(Ordering::Relaxed) > UNSENT_BYTES_MAX {
             tracing::warn!(session, "a client does not take its answers: it is closed");
             return to.end.notify_one();
         }
         if to.unsent.of_all.load(Ordering::Relaxed) > ALL_UNSENT_BYTES_MAX {
-            let most = self.open.values().max_by_key(|to| to.unsent.bytes.load(Ordering::Relaxed));
+            let most = self
+                .open
+                .values()
+                .map(|open| &open.to)
+                .max_by_key(|to| to.unsent.bytes.load(Ordering::Relaxed));
             tracing::warn!("clients do not take their answers: the one with most of them is closed");
             most.expect("there is this one at least").end.notify_one();
         }
@@ -296,10 +334,10 @@ mod tests {
         let mut clients = Clients::default();
         clients.opened(1, slow.clone());
         for _ in 0..2 {
-            clients.write(1, vec![0; UNSENT_BYTES_MAX / 2], 1, false);
+            clients.send(1, vec![0; UNSENT_BYTES_MAX / 2], 1, false);
         }
         assert!(!is_told_to_end(&slow).await, "it may have so much");
-        clients.write(1, vec![0; 1], 1, false);
+        clients.send(1, vec![0; 1], 1, false);
         assert!(is_told_to_end(&slow).await);
         assert_eq!(of_all.load(Ordering::Relaxed), UNSENT_BYTES_MAX, "what was too much is not kept");
         clients.closed(1);
@@ -321,7 +359,7 @@ mod tests {
             to.unsent.bytes.fetch_add(ALL_UNSENT_BYTES_MAX / 8, Ordering::Relaxed);
         }
         connections[3].0.unsent.bytes.fetch_add(100, Ordering::Relaxed);
-        clients.write(5, vec![0; 10], 1, false);
+        clients.send(5, vec![0; 10], 1, false);
         assert!(is_told_to_end(&connections[3].0).await && !is_told_to_end(&connections[5].0).await);
     }
 

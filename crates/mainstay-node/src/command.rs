@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mainstay_region::batch::Batch;
+use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
 use mainstay_types::id::{ClientId, Sequence};
 use std::net::SocketAddr;
@@ -283,9 +284,10 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("PSETEX", [key, number, value]) => set::set_for(&name, [key, number, value], b"PX", unix_ms)?,
         ("GETSET", [key, value]) => set::get_set(key, value)?,
         ("GETDEL", [key]) => write(Operation::Take { key: owned(key)? }),
-        ("APPEND", [key, value]) => {
-            Command::Write(Operation::Append { key: owned(key)?, value: value.to_vec() }, WriteReply::Number)
-        }
+        ("APPEND", [key, value]) => Command::Write(
+            Operation::Append { key: owned(key)?, value: value.as_ref().into() },
+            WriteReply::Number,
+        ),
         ("MSET", [_, _, ..]) if arguments.len() % 2 == 0 => set_many(arguments)?,
         ("EXPIRE", [key, number]) => set::expire(key, b"EX", number, unix_ms)?,
         ("PEXPIRE", [key, number]) => set::expire(key, b"PX", number, unix_ms)?,
@@ -308,8 +310,8 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("DECRBY", [key, by]) => increment(key, integer(by)?.checked_neg().ok_or(CommandError::NoInteger)?)?,
         ("MAINSTAY.CAS", [key, expected, value]) => write(Operation::CompareAndSet {
             key: owned(key)?,
-            expected: Some(expected.to_vec()),
-            value: Some(value.to_vec()),
+            expected: Some(expected.as_ref().into()),
+            value: Some(value.as_ref().into()),
         }),
         ("MAINSTAY.ID", [new]) if new.eq_ignore_ascii_case(b"NEW") => Command::NewClient,
         ("MAINSTAY.ID", [client, sequence]) => identify(client, sequence, false)?,
@@ -345,8 +347,8 @@ fn client_keys(keys: &[Bytes]) -> Result<Vec<Bytes>, CommandError> {
     keys.iter().map(client_key).collect()
 }
 
-fn owned(key: &Bytes) -> Result<Vec<u8>, CommandError> {
-    client_key(key).map(|key| key.to_vec())
+fn owned(key: &Bytes) -> Result<Blob, CommandError> {
+    client_key(key).map(|key| key.as_ref().into())
 }
 
 fn read(keys: &[Bytes], reply: ReadReply, together: Together) -> Result<Command, CommandError> {
@@ -356,7 +358,7 @@ fn read(keys: &[Bytes], reply: ReadReply, together: Together) -> Result<Command,
 /// `MSET`: all as one.
 fn set_many(words: &[Bytes]) -> Result<Command, CommandError> {
     let put = |pair: &[Bytes]| {
-        let (key, value) = (owned(&pair[0])?, pair[1].to_vec());
+        let (key, value) = (owned(&pair[0])?, pair[1].as_ref().into());
         Ok(Operation::Put { key, value })
     };
     let steps = words.chunks(2).map(put).collect::<Result<_, CommandError>>()?;
@@ -367,8 +369,8 @@ fn write(operation: Operation) -> Command {
     Command::Write(operation, WriteReply::Written)
 }
 
-fn if_absent(key: Vec<u8>, value: &Bytes) -> Operation {
-    Operation::CompareAndSet { key, expected: None, value: Some(value.to_vec()) }
+fn if_absent(key: Blob, value: &Bytes) -> Operation {
+    Operation::CompareAndSet { key, expected: None, value: Some(value.as_ref().into()) }
 }
 
 fn increment(key: &Bytes, by: i64) -> Result<Command, CommandError> {
@@ -408,14 +410,13 @@ mod tests {
 
     #[test]
     fn redis_commands_become_operations() {
-        let set = Operation::Put { key: b"k".to_vec(), value: b"v".to_vec() };
+        let set = Operation::Put { key: b"k".into(), value: b"v".into() };
         assert_eq!(parsed("set k v"), Ok(Command::Write(set, WriteReply::Written)));
-        let absent =
-            Operation::CompareAndSet { key: b"k".to_vec(), expected: None, value: Some(b"v".to_vec()) };
+        let absent = Operation::CompareAndSet { key: b"k".into(), expected: None, value: Some(b"v".into()) };
         assert_eq!(parsed("SET k v nx"), Ok(Command::Write(absent.clone(), WriteReply::Written)));
         assert_eq!(parsed("SETNX k v"), Ok(Command::Write(absent, WriteReply::Changed)));
         let set = |condition, end, returns_before| {
-            let (key, value) = (b"k".to_vec(), b"v".to_vec());
+            let (key, value) = (b"k".into(), b"v".into());
             let operation = Operation::Set { key, value, condition, end, returns_before };
             Ok(Command::Write(operation, WriteReply::Written))
         };
@@ -424,14 +425,14 @@ mod tests {
         assert_eq!(parsed("PSETEX k 10 v"), set(Condition::Always, End::At(5_010), false));
         assert_eq!(parsed("GETSET k v"), set(Condition::Always, End::Never, true));
         let ends = |ends_at_ms| {
-            let operation = Operation::Expire { key: b"k".to_vec(), ends_at_ms };
+            let operation = Operation::Expire { key: b"k".into(), ends_at_ms };
             Ok(Command::Write(operation, WriteReply::Changed))
         };
         assert_eq!(parsed("EXPIRE k 2"), ends(Some(7_000)));
         assert_eq!(parsed("EXPIRE k -10"), ends(Some(0)));
         assert_eq!(parsed("EXPIREAT k 2"), ends(Some(2_000)));
         assert_eq!(parsed("PERSIST k"), ends(None));
-        let less = Operation::Increment { key: b"n".to_vec(), by: -4 };
+        let less = Operation::Increment { key: b"n".into(), by: -4 };
         assert_eq!(parsed("DECRBY n 4"), Ok(Command::Write(less, WriteReply::Number)));
         assert_eq!(parsed("SELECT 0"), Ok(Command::Noted));
         let identity = Identity { client: ClientId(7), sequence: Sequence(2), again: true };

@@ -113,7 +113,9 @@ impl Links {
     pub(crate) fn flush(&mut self) {
         for to in self.touched.drain(..) {
             let Some(link) = self.links.get_mut(&to) else { continue };
-            let chunk = Bytes::from(std::mem::take(&mut link.step));
+            // As much again is likely: it need not grow to it.
+            let room = Vec::with_capacity(link.step.len());
+            let chunk = Bytes::from(std::mem::replace(&mut link.step, room));
             link.queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);
             // It goes on as long as this link is kept.
             self.way.send(&link.chunks, chunk);

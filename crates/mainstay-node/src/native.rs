@@ -185,7 +185,9 @@ impl Natives {
     pub(crate) fn flush(&mut self) {
         for connection in self.touched.drain(..) {
             let Some(native) = self.open.get_mut(&connection) else { continue };
-            let chunk = Bytes::from(std::mem::take(&mut native.step));
+            // As much again is likely: it need not grow to it.
+            let room = Vec::with_capacity(native.step.len());
+            let chunk = Bytes::from(std::mem::replace(&mut native.step, room));
             let Outgoing { chunks, queued_bytes, .. } = &mut native.outgoing;
             if let Some(to) = chunks {
                 queued_bytes.fetch_add(chunk.len(), Ordering::Relaxed);

@@ -25,6 +25,7 @@ use crate::store::Store;
 use bytes::Bytes;
 use mainstay_disk::open::draw_store_id;
 use mainstay_region::conversation::ToClient;
+use mainstay_region::effect::RecordNumber;
 use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config};
@@ -35,7 +36,6 @@ use mainstay_replica::message::Message;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::level::Level;
-use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, MemberId};
@@ -47,6 +47,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 mod natives;
+mod telling;
 
 /// Inputs that wait for the node; beyond, connections are not read.
 const INPUTS_MAX: usize = 1024;
@@ -156,6 +157,13 @@ struct Node {
     ended: Option<Result<Ended, NodeError>>,
     effects: Vec<Effect>,
     asked: Vec<GatewayEffect>,
+    /// Kept for their room.
+    effects_room: Vec<Effect>,
+    asked_room: Vec<GatewayEffect>,
+    /// Records that are safe and were not said to be.
+    appended: Vec<(RegionId, RecordNumber)>,
+    /// Something was told to the replica since it was drained.
+    undrained: bool,
 }
 
 impl Node {
@@ -228,9 +236,14 @@ impl Node {
             ended: None,
             effects,
             asked: Vec::new(),
+            effects_room: Vec::new(),
+            asked_room: Vec::new(),
+            appended: Vec::new(),
+            undrained: true,
         };
         node.know_cluster();
         node.perform(now);
+        node.drain(now);
         node.stand(now);
         Ok(node)
     }
@@ -244,6 +257,7 @@ impl Node {
         loop {
             self.peers.links.flush();
             self.natives.flush();
+            self.clients.flush();
             if let Some(ended) = self.ended.take() {
                 return ended;
             }
@@ -260,7 +274,9 @@ impl Node {
                 self.take(clock::now(), input);
                 self.take_queued(&mut queue, &mut disk_queue);
             }
-            self.pass_time(clock::now());
+            let now = clock::now();
+            self.pass_time(now);
+            self.drain(now);
         }
     }
 
@@ -377,21 +393,14 @@ impl Node {
         self.routes.insert(client, route);
     }
 
-    fn step(&mut self, now: Time, event: Event) {
-        self.replica.step(now, event, &mut self.effects);
-        self.perform(now);
-    }
-
     /// Performs what is asked for, and what is asked for because of that.
     fn perform(&mut self, now: Time) {
-        loop {
-            let effects = std::mem::take(&mut self.effects);
-            let asked = std::mem::take(&mut self.asked);
-            if effects.is_empty() && asked.is_empty() {
-                return;
-            }
-            effects.into_iter().for_each(|effect| self.perform_of_replica(now, effect));
-            asked.into_iter().for_each(|effect| self.perform_of_gateway(now, effect));
+        while !(self.effects.is_empty() && self.asked.is_empty()) {
+            let mut effects = std::mem::replace(&mut self.effects, std::mem::take(&mut self.effects_room));
+            let mut asked = std::mem::replace(&mut self.asked, std::mem::take(&mut self.asked_room));
+            effects.drain(..).for_each(|effect| self.perform_of_replica(now, effect));
+            asked.drain(..).for_each(|effect| self.perform_of_gateway(now, effect));
+            (self.effects_room, self.asked_room) = (effects, asked);
         }
     }
 
@@ -408,9 +417,7 @@ impl Node {
             Effect::Append { region, record, bytes } => {
                 let level = self.level(region);
                 match self.store.append(level, region, record, bytes) {
-                    Ok(true) => {
-                        self.replica.step(now, Event::Appended { region, record }, &mut self.effects);
-                    }
+                    Ok(true) => self.is_safe(region, record),
                     Ok(false) => {}
                     Err(error) => self.fail(now, format!("the regions' journal: {error}")),
                 }
@@ -467,7 +474,7 @@ impl Node {
                 self.natives.say(connection, &ToClient::Number(number));
             }
             GatewayEffect::Known { connection, number, given } => self.known(now, connection, number, given),
-            GatewayEffect::Leave => self.replica.step(now, Event::Leave, &mut self.effects),
+            GatewayEffect::Leave => self.tell(now, Event::Leave),
             GatewayEffect::Cut { place, addresses } => {
                 let reply = if self.allow_cuts {
                     self.peers.cut(addresses.into_iter().map(of_group).collect());
@@ -502,7 +509,7 @@ impl Node {
             self.peers.send(to.address, &Message::Request { cluster, region, client, message });
         } else if !self.store.is_behind() {
             self.remember(client, Route::Here);
-            self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
+            self.tell(now, Event::Asked { client, region, message });
         }
     }
 

@@ -4,6 +4,7 @@
 //! it has won it gives out. The operation that wins a block needs an identity too: the block's last number, with a thread drawn at random.
 
 use crate::command::OWN_KEYS;
+use mainstay_region::blob::Blob;
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::operation::OperationId;
@@ -82,13 +83,13 @@ impl Numbers {
     }
 
     /// The operation that takes the next block, after what was read.
-    pub(crate) fn take(&mut self, value: Option<Vec<u8>>) -> Option<(OperationId, Operation)> {
+    pub(crate) fn take(&mut self, value: Option<Blob>) -> Option<(OperationId, Operation)> {
         let count = count(value.as_deref())?;
         let last = count.checked_add(BLOCK)?;
         let id = OperationId { client: ClientId(last), thread: self.thread, sequence: Sequence(1) };
         self.state = State::Taking(id, count + 1..last);
-        let value_after = Some(last.to_string().into_bytes());
-        Some((id, Operation::CompareAndSet { key: Self::key(), expected: value, value: value_after }))
+        let value_after = Some(last.to_string().as_str().into());
+        Some((id, Operation::CompareAndSet { key: Self::key().into(), expected: value, value: value_after }))
     }
 
     /// Whether this operation takes a block.
@@ -120,13 +121,16 @@ mod tests {
         let mut numbers = Numbers::new(ThreadId(9));
         assert!(numbers.begin() && !numbers.begin());
         let (id, operation) = numbers.take(None).expect("a missing count is 0");
-        let won =
-            Operation::CompareAndSet { key: Numbers::key(), expected: None, value: Some(b"1024".to_vec()) };
+        let won = Operation::CompareAndSet {
+            key: Numbers::key().into(),
+            expected: None,
+            value: Some(b"1024".into()),
+        };
         assert_eq!((id.client, operation), (ClientId(1024), won));
         numbers.taken(Some(Outcome::Differs));
         assert_eq!(numbers.next(), None);
         assert!(numbers.begin());
-        let (id, _) = numbers.take(Some(b"1024".to_vec())).expect("it is a count");
+        let (id, _) = numbers.take(Some(b"1024".into())).expect("it is a count");
         assert!(numbers.takes(id));
         numbers.taken(Some(Outcome::Written));
         assert_eq!(numbers.next(), Some(ClientId(1025)));
@@ -143,7 +147,7 @@ mod tests {
         assert_eq!([5, 2047, 2049].map(|number| given(&numbers, number)), [Some(true), Some(true), None]);
         assert_eq!([0, 1024, 2048].map(|number| given(&numbers, number)), [Some(false); 3]);
         assert!(numbers.begin());
-        numbers.take(Some(b"2048".to_vec())).expect("it is a count");
+        numbers.take(Some(b"2048".into())).expect("it is a count");
         numbers.taken(Some(Outcome::Written));
         let first = numbers.next().expect("a block was won").0;
         assert_eq!([first, first + 1].map(|number| given(&numbers, number)), [Some(true), Some(false)]);

@@ -2,6 +2,7 @@
 
 use crate::command::{CommandReply, PartReply, ReadReply, Together, WriteReply};
 use crate::resp::Reply;
+use bytes::Bytes;
 use mainstay_region::duplicates::Seen;
 use mainstay_region::message::Found;
 use mainstay_region::operation::{Outcome, Value};
@@ -61,7 +62,9 @@ fn told(outcome: Outcome, as_what: &WriteReply, unix_ms: u64) -> Reply {
         (Outcome::Removed { was_there: is } | Outcome::Changed(is), _) => Reply::Integer(i64::from(is)),
         (Outcome::Counted(sum), _) => Reply::Integer(sum),
         (Outcome::NoCounter, _) => Reply::Error("ERR value is not an integer or out of range".to_owned()),
-        (Outcome::Value(value), _) => value.map_or(Reply::Null, |value| Reply::Bulk(value.bytes.into())),
+        (Outcome::Value(value), _) => {
+            value.map_or(Reply::Null, |value| Reply::Bulk(Bytes::from_owner(value.bytes)))
+        }
         (Outcome::Length(bytes), _) => Reply::Integer(i64::try_from(bytes).expect("a value is in memory")),
         (Outcome::TooLong(too_long), _) => Reply::Error(format!("ERR {too_long}; nothing was done")),
     }
@@ -95,7 +98,7 @@ pub(crate) fn found(mut found: Found, as_what: ReadReply, versions: bool, unix_m
 fn read(value: Option<Value>, as_what: ReadReply, unix_ms: u64) -> Reply {
     match (as_what, value) {
         (ReadReply::Watch, _) => Reply::Status("OK"),
-        (ReadReply::Value, Some(value)) => Reply::Bulk(value.bytes.into()),
+        (ReadReply::Value, Some(value)) => Reply::Bulk(Bytes::from_owner(value.bytes)),
         (ReadReply::Value, None) => Reply::Null,
         (ReadReply::IsThere, value) => Reply::Integer(i64::from(value.is_some())),
         (ReadReply::Length, value) => {

@@ -57,6 +57,16 @@ impl Alone {
     }
 
     fn perform(&mut self) {
+        loop {
+            self.perform_asked();
+            self.replica.step(self.now, Event::Drained, &mut self.effects);
+            if self.effects.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn perform_asked(&mut self) {
         while !self.effects.is_empty() || !self.asked.is_empty() {
             for effect in std::mem::take(&mut self.effects) {
                 let event = match effect {

@@ -170,7 +170,7 @@ impl Client {
     /// # Errors
     /// [`WriteError`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Written, WriteError> {
-        self.call(Operation::Put { key: key.to_vec(), value: value.to_vec() })
+        self.call(Operation::Put { key: key.into(), value: value.into() })
     }
 
     /// Removes a key; the outcome says whether it was there.
@@ -178,7 +178,7 @@ impl Client {
     /// # Errors
     /// [`WriteError`].
     pub fn remove(&mut self, key: &[u8]) -> Result<Written, WriteError> {
-        self.call(Operation::Remove { key: key.to_vec() })
+        self.call(Operation::Remove { key: key.into() })
     }
 
     /// Sets a key to `value` (`None` removes it) if it is `expected` (`None`: not there); else the outcome is [`Outcome::Differs`].
@@ -191,8 +191,8 @@ impl Client {
         expected: Option<&[u8]>,
         value: Option<&[u8]>,
     ) -> Result<Written, WriteError> {
-        let (expected, value) = (expected.map(<[u8]>::to_vec), value.map(<[u8]>::to_vec));
-        self.call(Operation::CompareAndSet { key: key.to_vec(), expected, value })
+        let (expected, value) = (expected.map(Into::into), value.map(Into::into));
+        self.call(Operation::CompareAndSet { key: key.into(), expected, value })
     }
 
     /// Adds to a counter, a number in decimal; the outcome is its new value.
@@ -200,7 +200,7 @@ impl Client {
     /// # Errors
     /// [`WriteError`].
     pub fn increment(&mut self, key: &[u8], by: i64) -> Result<Written, WriteError> {
-        self.call(Operation::Increment { key: key.to_vec(), by })
+        self.call(Operation::Increment { key: key.into(), by })
     }
 
     /// Does an operation.

@@ -3,6 +3,7 @@
 use crate::client::{Client, Written};
 use crate::error::ReadError;
 use crate::links::socket_of;
+use mainstay_region::blob::Blob;
 use mainstay_region::message::{Body, Found, Freshness, Message, Query, Refusal};
 use mainstay_region::operation::shard_of;
 use mainstay_types::operation::{OperationId, Version};
@@ -54,7 +55,7 @@ impl Read {
     /// Another life of this client may have asked under the same number.
     fn is_answered_by(&self, found: &Found) -> bool {
         match &self.query {
-            Query::Get { key } => found.entries.iter().all(|(other, _)| other == key),
+            Query::Get { key } => found.entries.iter().all(|(other, _)| *other == *key),
             Query::Scan { prefix, .. } => found.entries.iter().all(|(key, _)| key.starts_with(prefix)),
             _ => true,
         }
@@ -97,7 +98,7 @@ impl Client {
                 let found = self.read(shard, query, Freshness::Linearizable)?;
                 let more = found.more;
                 of_shard += found.entries.len();
-                after = found.entries.last().map(|(key, _)| key.clone());
+                after = found.entries.last().map(|(key, _)| key.to_vec());
                 entries.extend(found.entries.into_iter().map(value));
                 if !more || after.is_none() {
                     break;
@@ -212,8 +213,8 @@ fn value_of(found: Found) -> Option<(Vec<u8>, Value)> {
     found.entries.into_iter().next().map(value)
 }
 
-fn value((key, stored): (Vec<u8>, mainstay_region::state::Stored)) -> (Vec<u8>, Value) {
-    (key, Value { bytes: stored.value, version: stored.version })
+fn value((key, stored): (Blob, mainstay_region::state::Stored)) -> (Vec<u8>, Value) {
+    (key.into(), Value { bytes: stored.value.into(), version: stored.version })
 }
 
 #[cfg(test)]
@@ -234,8 +235,8 @@ mod tests {
             Read { shard: 0, query, freshness: Freshness::Linearizable, tried_at, attempts: 1, found: None };
         client.reads.insert(1, read);
         for (key, is_taken) in [(b"other", false), (b"k", true)] as [(&[u8], bool); 2] {
-            let stored = Stored { value: b"v".to_vec(), version: Version::NONE, ends_at_ms: None };
-            let entries = vec![(key.to_vec(), stored)];
+            let stored = Stored { value: b"v".into(), version: Version::NONE, ends_at_ms: None };
+            let entries = vec![(key.into(), stored)];
             let found = Found { at: Version::NONE, age_ns: None, entries, more: false, keys: 0, digest: 0 };
             client.answered(1, Ok(found));
             assert_eq!(client.reads[&1].found.is_some(), is_taken);

@@ -113,7 +113,7 @@ fn three(folder: &Path) -> ([Node; 3], Client) {
 }
 
 fn incremented(key: &[u8]) -> Operation {
-    Operation::Increment { key: key.to_vec(), by: 1 }
+    Operation::Increment { key: key.into(), by: 1 }
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_ap
     let mut hello = Vec::new();
     Hello { cluster: None, region: "floor".to_owned() }.put(&mut hello);
     let id = OperationId { client: client.number(), thread: ThreadId(1), sequence: Sequence(9) };
-    let operation = Operation::Remove { key: b"k".to_vec() };
+    let operation = Operation::Remove { key: b"k".into() };
     let message = Message { view: ViewId(1), shard: 0, body: Body::Unversioned { id, operation } };
     let other = Client::connect(&servers, "floor", patient()).expect("it serves");
     let claims = [

@@ -1,5 +1,6 @@
 //! Several operations of one shard as one: one version, applied whole at every copy or not at all.
 
+use crate::blob::Blob;
 use crate::flat::{self, Nests};
 use crate::limits::Limits;
 use crate::operation::{Changes, Held, Measured, Operation, Outcome, TooLong, Value};
@@ -57,12 +58,12 @@ impl Batch {
         if self.watched.iter().any(|(key, version)| held(key).map(|held| held.version) != *version) {
             return (Outcome::Differs, Changes::new());
         }
-        let mut changed: BTreeMap<&[u8], Option<Value>> = BTreeMap::new();
+        let mut changed: BTreeMap<&Blob, Option<Value>> = BTreeMap::new();
         let mut outcomes = Vec::with_capacity(self.steps.len());
         // Small steps can make long values longer: what they all come to is limited like what was sent.
         let mut bytes = 0;
         for step in &self.steps {
-            let key = step.key();
+            let key = step.one_key().expect("a batch holds no batch");
             let before = match changed.get(key) {
                 // Nobody watches what the batch itself has set.
                 Some(value) => value.as_ref().map(|value| Held {
@@ -82,7 +83,7 @@ impl Batch {
                 changed.insert(key, value);
             }
         }
-        let changes = changed.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
+        let changes = changed.into_iter().map(|(key, value)| (key.clone(), value)).collect();
         (Outcome::Batch(outcomes), changes)
     }
 }
@@ -113,7 +114,7 @@ mod tests {
             increment("n"),
             put("a", "x"),
             increment("a"),
-            Operation::Take { key: b"a".to_vec() },
+            Operation::Take { key: b"a".into() },
             increment("n"),
         ];
         let mut batch = Batch { watched: vec![(b"w".to_vec(), None)], steps };
@@ -126,23 +127,24 @@ mod tests {
             Outcome::Value(Some(value("x"))),
             Outcome::Counted(2),
         ];
-        let changes = vec![(b"a".to_vec(), None), (b"n".to_vec(), Some(value("2")))];
+        let changes = vec![(b"a".into(), None), (b"n".into(), Some(value("2")))];
         assert_eq!(batch.evaluate(nothing, &limits), (Outcome::Batch(outcomes), changes));
         let version = Version { counter: 7, ..Version::NONE };
         batch.watched[0].1 = Some(version);
         assert_eq!(batch.evaluate(nothing, &limits), (Outcome::Differs, Changes::new()));
-        let held = |key: &[u8]| (key == b"w").then_some(Held { bytes: b"", ends_at_ms: None, version });
+        let empty = Blob::default();
+        let held = |key: &[u8]| (key == b"w").then_some(Held { bytes: &empty, ends_at_ms: None, version });
         assert!(matches!(batch.evaluate(held, &limits).0, Outcome::Batch(_)));
     }
 
     #[test]
     fn what_small_steps_come_to_is_limited() {
         let limits = Limits { batch_bytes_max: 500, ..Limits::default() };
-        let append = Operation::Append { key: b"k".to_vec(), value: b"a".to_vec() };
+        let append = Operation::Append { key: b"k".into(), value: b"a".into() };
         let steps = |count| Batch { watched: Vec::new(), steps: vec![append.clone(); count] };
         assert_eq!(steps(7).check(&limits), Ok(()));
         assert!(steps(8).check(&limits).is_err());
-        let before = [b'x'; 100];
+        let before = Blob::from(&[b'x'; 100]);
         let held = |_: &[u8]| Some(Held { bytes: &before, ends_at_ms: None, version: Version::NONE });
         assert!(matches!(steps(4).evaluate(held, &limits).0, Outcome::Batch(_)));
         assert!(

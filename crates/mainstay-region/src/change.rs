@@ -216,7 +216,7 @@ impl Region {
                 copy.offer(counter, entry, Acknowledge::Nobody, &limits, &mut accepted);
             }
             let mut applied = Vec::new();
-            copy.apply_to(standing, u64::MAX, &limits, &mut applied);
+            copy.apply_to(standing, u64::MAX, &limits, Some(&mut applied));
             self.publish(shard, &applied, out);
             self.shard_mut(shard).begin(view);
         }
@@ -259,7 +259,7 @@ impl Region {
         }
         let (standing, limits) = (self.standing, self.config.limits);
         let copy = self.shard_mut(shard);
-        copy.apply_to(standing, stable, &limits, &mut Vec::new());
+        copy.apply_to(standing, stable, &limits, None);
         copy.trim(everywhere);
         Some(())
     }

@@ -304,6 +304,7 @@ fn whole<T>(read: T, from: &Reader<'_>) -> Result<T, ConversationError> {
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::blob::Blob;
     use crate::message::Body;
     use crate::operation::Operation;
     use mainstay_types::id::{Incarnation, Sequence, StoreId, ThreadId};
@@ -376,10 +377,10 @@ mod tests {
     #[test]
     fn whatever_operation_is_within_the_limits_fits_into_a_frame() {
         let limits = Limits::default();
-        let value = || vec![7; limits.value_bytes_max];
-        let key = || vec![1; limits.key_bytes_max];
+        let value = || Blob::from(vec![7; limits.value_bytes_max]);
+        let key = || Blob::from(vec![1; limits.key_bytes_max]);
         let swap = Operation::CompareAndSet { key: key(), expected: Some(value()), value: Some(value()) };
-        let put = |value| Operation::Put { key: b"k".to_vec(), value };
+        let put = |value: Vec<u8>| Operation::Put { key: b"k".into(), value: value.into() };
         let steps = [vec![0; limits.value_bytes_max], vec![0; limits.value_bytes_max - 130]].map(put);
         let large = Operation::Batch(Batch { watched: Vec::new(), steps: steps.to_vec() });
         let small = put(Vec::new());

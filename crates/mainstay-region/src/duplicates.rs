@@ -191,7 +191,7 @@ mod tests {
     fn results_with_long_values_leave_the_window_sooner() {
         let mut table = Duplicates::default();
         let value = |counter| {
-            let value = crate::operation::Value { bytes: vec![0; 6], ends_at_ms: None };
+            let value = crate::operation::Value { bytes: vec![0; 6].into(), ends_at_ms: None };
             Seen { outcome: Outcome::Value(Some(value)), ..seen(counter) }
         };
         for sequence in 1..=2 {

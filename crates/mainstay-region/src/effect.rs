@@ -20,6 +20,8 @@ pub enum Event {
     },
     /// Every record up to this is safe at the region's level.
     Appended(RecordNumber),
+    /// All that came together was told: what is said once for all of it leaves. Without it, that leaves with the next `Tick`.
+    Drained,
     /// Some time has gone by; several times within the shortest of the region's times.
     Tick,
     /// It is so late by the wall clock of this machine. Without it no value ends; once a second is often enough.

@@ -35,6 +35,6 @@ impl Region {
         stamping.stamped += 1;
         let counter = stamping.stamped;
         stamping.expiring = counter;
-        self.spread(now, shard, counter, Entry::Expire { until_ms }, out);
+        self.spread(shard, counter, Entry::Expire { until_ms }, out);
     }
 }

@@ -7,6 +7,7 @@
 //! begins with, it says so; the joining member then has exactly that, and may be a member (JGroups' SEQUENCER2 lets a joiner wait for ever for numbers that
 //! were given before it came; here it begins with the view's first). Nothing else in the region waits for a joining member.
 
+use crate::blob::Blob;
 use crate::duplicates::Duplicates;
 use crate::effect::Effect;
 use crate::limits::Config;
@@ -35,7 +36,7 @@ pub(crate) struct Filling {
 /// What of a copy's state comes next.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
-    Values { shard: u16, after: Option<Vec<u8>> },
+    Values { shard: u16, after: Option<Blob> },
     Duplicates { shard: u16, after: Option<(ClientId, ThreadId)> },
     Nothing,
 }
@@ -221,12 +222,7 @@ impl Region {
         }
     }
 
-    fn values(
-        &self,
-        shard: u16,
-        after: Option<Vec<u8>>,
-        bytes_max: usize,
-    ) -> Vec<(Vec<u8>, crate::state::Stored)> {
+    fn values(&self, shard: u16, after: Option<Blob>, bytes_max: usize) -> Vec<(Blob, crate::state::Stored)> {
         let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut bytes = 0;
         let mut chunk = Vec::new();
@@ -413,7 +409,7 @@ pub(crate) fn fill_shards(
             if applied.version <= state.at {
                 return None;
             }
-            state.apply_as_told(&applied, &config.limits);
+            state.apply_as_told(applied, &config.limits);
             forgotten.into_iter().for_each(|thread| state.duplicates.forget(thread));
         }
         ImagePart::Standing(view) => shards.iter_mut().for_each(|shard| shard.begin(view)),

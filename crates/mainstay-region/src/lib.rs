@@ -23,11 +23,13 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod blob;
 pub mod change;
 pub mod checkpoint;
 pub mod client;
 pub mod conversation;
 pub mod copies;
+mod drain;
 pub mod duplicates;
 pub mod effect;
 pub mod expiry;

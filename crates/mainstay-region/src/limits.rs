@@ -56,6 +56,9 @@ pub struct Limits {
     pub expire_keys_max: usize,
     /// Stable changes of a shard that a subscriber can go back to, in entries.
     pub history_entries_max: usize,
+    /// Keys, values and outcomes of these, in bytes; one change may go beyond. What is older is seldom asked for, and fetching it from memory again to
+    /// drop it would be most of what a write of 1 KB costs.
+    pub history_bytes_max: usize,
     /// Subscribers of one server.
     pub subscribers_max: usize,
     /// Members that one server fills at the same time.
@@ -88,6 +91,7 @@ impl Default for Limits {
             batch_bytes_max: 4 << 20,
             expire_keys_max: 1024,
             history_entries_max: 1024,
+            history_bytes_max: 128 << 10,
             subscribers_max: 256,
             learners_max: 2,
             image_chunk_bytes_max: 64 << 10,

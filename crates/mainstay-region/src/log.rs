@@ -51,6 +51,7 @@ pub(crate) struct Accepted {
     pub(crate) entry: Entry,
     /// What comes of it on top of all entries before it.
     pub(crate) outcome: Outcome,
+    /// Empty once they are in the state.
     pub(crate) changes: Changes,
 }
 
@@ -82,6 +83,11 @@ impl Log {
     pub(crate) fn get(&self, counter: u64) -> Option<&Accepted> {
         let place = counter.checked_sub(self.trimmed + 1)?;
         self.entries.get(usize::try_from(place).ok()?)
+    }
+
+    pub(crate) fn get_mut(&mut self, counter: u64) -> Option<&mut Accepted> {
+        let place = counter.checked_sub(self.trimmed + 1)?;
+        self.entries.get_mut(usize::try_from(place).ok()?)
     }
 
     pub(crate) fn find(&self, id: OperationId) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! What members and clients say to each other. Encoded with postcard, in the order of the fields here; docs/region.md has the bytes.
 
+use crate::blob::Blob;
 use crate::duplicates::{Seen, Thread};
 use crate::limits::Limits;
 use crate::log::Entry;
@@ -365,7 +366,7 @@ pub enum ImagePart {
         at: Vec<(Version, ClientId)>,
     },
     /// Entries of the map of the message's shard.
-    Values(Vec<(Vec<u8>, Stored)>),
+    Values(Vec<(Blob, Stored)>),
     /// Rows of its duplicate table.
     Duplicates(ThreadRows),
     /// All shards are sent; from now on only changes come.
@@ -391,7 +392,7 @@ pub struct ThreadRows {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Found {
     /// Keys with values and the versions that set them; none, if the key is not there.
-    pub entries: Vec<(Vec<u8>, Stored)>,
+    pub entries: Vec<(Blob, Stored)>,
     /// There is more behind the last one.
     pub more: bool,
     /// Keys in the shard, whether asked for or not.
@@ -428,7 +429,7 @@ pub enum MessageError {
 }
 
 /// Writes behind what is there already.
-struct Behind<'a>(&'a mut Vec<u8>);
+pub(crate) struct Behind<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl postcard::ser_flavors::Flavor for Behind<'_> {
     type Output = ();

@@ -1,6 +1,7 @@
 //! What a client can ask for, and what it does to the key that it names, or to several keys of one shard.
 
 use crate::batch::Batch;
+use crate::blob::Blob;
 use crate::flat::{self, Nests};
 use crate::limits::Limits;
 use mainstay_types::operation::Version;
@@ -11,8 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Value {
     /// The value.
-    #[serde(with = "serde_bytes")]
-    pub bytes: Vec<u8>,
+    pub bytes: Blob,
     /// When it ends: milliseconds since 1970, UTC. `None`: never.
     pub ends_at_ms: Option<u64>,
 }
@@ -45,46 +45,37 @@ pub enum Operation {
     /// Sets the value.
     Put {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// Its new value.
-        #[serde(with = "serde_bytes")]
-        value: Vec<u8>,
+        value: Blob,
     },
     /// Removes the key.
     Remove {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
     },
     /// Sets the value if it is what the client expects.
     CompareAndSet {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// What the value must be; `None`: the key must not be there.
-        #[serde(with = "serde_bytes")]
-        expected: Option<Vec<u8>>,
+        expected: Option<Blob>,
         /// The new value; `None` removes the key.
-        #[serde(with = "serde_bytes")]
-        value: Option<Vec<u8>>,
+        value: Option<Blob>,
     },
     /// Adds to a counter: an `i64` in decimal, as text, so that a counter can be set and read like any value; 0 if the key is not there.
     Increment {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// What is added.
         by: i64,
     },
     /// Sets the value and when it ends.
     Set {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// Its new value.
-        #[serde(with = "serde_bytes")]
-        value: Vec<u8>,
+        value: Blob,
         /// Else nothing is done.
         condition: Condition,
         /// When it ends.
@@ -95,31 +86,26 @@ pub enum Operation {
     /// Removes the key; the outcome is what it held.
     Take {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
     },
     /// Adds bytes behind the value, which goes on to end when it would have; an empty value if the key is not there.
     Append {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// What is added.
-        #[serde(with = "serde_bytes")]
-        value: Vec<u8>,
+        value: Blob,
     },
     /// Says when the value ends.
     Expire {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
         /// Milliseconds since 1970, UTC; `None`: never.
         ends_at_ms: Option<u64>,
     },
     /// Changes nothing; the outcome is what the key holds. For a batch: by itself a read is cheaper.
     Get {
         /// The key.
-        #[serde(with = "serde_bytes")]
-        key: Vec<u8>,
+        key: Blob,
     },
     /// Several operations of one shard, as one.
     Batch(Batch),
@@ -216,7 +202,7 @@ impl TooLong {
 /// What a key holds before an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a> {
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: &'a Blob,
     pub(crate) ends_at_ms: Option<u64>,
     /// Which version set it.
     pub(crate) version: Version,
@@ -224,7 +210,7 @@ pub(crate) struct Held<'a> {
 
 impl Held<'_> {
     pub(crate) fn to_value(self) -> Value {
-        Value { bytes: self.bytes.to_vec(), ends_at_ms: self.ends_at_ms }
+        Value { bytes: self.bytes.clone(), ends_at_ms: self.ends_at_ms }
     }
 }
 
@@ -232,12 +218,20 @@ impl Held<'_> {
 pub(crate) type Change = Option<Option<Value>>;
 
 /// Keys with their new values, `None` when they are removed; each key once.
-pub type Changes = Vec<(Vec<u8>, Option<Value>)>;
+pub type Changes = Vec<(Blob, Option<Value>)>;
 
 impl Operation {
     /// The key that it is about; of several one.
     #[must_use]
     pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Batch(batch) => batch.keys().next().unwrap_or_default(),
+            one => one.one_key().expect("only a batch has several"),
+        }
+    }
+
+    /// The key that it is about, if it is about one.
+    pub(crate) fn one_key(&self) -> Option<&Blob> {
         match self {
             Self::Put { key, .. }
             | Self::Remove { key }
@@ -247,8 +241,8 @@ impl Operation {
             | Self::Take { key }
             | Self::Append { key, .. }
             | Self::Expire { key, .. }
-            | Self::Get { key } => key,
-            Self::Batch(batch) => batch.keys().next().unwrap_or_default(),
+            | Self::Get { key } => Some(key),
+            Self::Batch(_) => None,
         }
     }
 
@@ -287,7 +281,7 @@ impl Operation {
         match self {
             Self::Put { value, .. } | Self::Set { value, .. } | Self::Append { value, .. } => value.len(),
             Self::CompareAndSet { expected, value, .. } => {
-                let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
+                let length = |value: &Option<Blob>| value.as_ref().map_or(0, |value| value.len());
                 length(expected).max(length(value))
             }
             _ => 0,
@@ -300,12 +294,13 @@ impl Operation {
         held: impl Fn(&[u8]) -> Option<Held<'a>>,
         limits: &Limits,
     ) -> (Outcome, Changes) {
-        let (outcome, changes) = match self {
-            Self::Batch(batch) => batch.evaluate(held, limits),
-            _ => {
-                let (outcome, change) = self.evaluate_one(held(self.key()), limits);
-                (outcome, change.map(|value| (self.key().to_vec(), value)).into_iter().collect())
+        let (outcome, changes) = match (self, self.one_key()) {
+            (_, Some(key)) => {
+                let (outcome, change) = self.evaluate_one(held(key), limits);
+                (outcome, change.map(|value| (key.clone(), value)).into_iter().collect())
             }
+            (Self::Batch(batch), None) => batch.evaluate(held, limits),
+            (_, None) => unreachable!("only a batch has several keys"),
         };
         match TooLong::check(Measured::Outcome, outcome.bytes(), limits.duplicate_result_bytes_max) {
             Ok(()) => (outcome, changes),
@@ -315,13 +310,13 @@ impl Operation {
 
     /// The same of an operation of one key.
     pub(crate) fn evaluate_one(&self, before: Option<Held<'_>>, limits: &Limits) -> (Outcome, Change) {
-        let set = |bytes: Vec<u8>, ends_at_ms| Some(Some(Value { bytes, ends_at_ms }));
+        let set = |bytes: Blob, ends_at_ms| Some(Some(Value { bytes, ends_at_ms }));
         let kept = before.and_then(|held| held.ends_at_ms);
         let removed = |was_there: bool| (Outcome::Removed { was_there }, was_there.then_some(None));
         match self {
             Self::Put { value, .. } => (Outcome::Written, set(value.clone(), None)),
             Self::Remove { .. } => removed(before.is_some()),
-            Self::CompareAndSet { expected, .. } if expected.as_deref() != before.map(|held| held.bytes) => {
+            Self::CompareAndSet { expected, .. } if expected.as_ref() != before.map(|held| held.bytes) => {
                 (Outcome::Differs, None)
             }
             Self::CompareAndSet { value: Some(value), .. } => (Outcome::Written, set(value.clone(), None)),
@@ -329,7 +324,7 @@ impl Operation {
             Self::Increment { by, .. } => {
                 let counter = before.map_or(Some(0), |held| counter_of(held.bytes));
                 match counter.and_then(|counter| counter.checked_add(*by)) {
-                    Some(sum) => (Outcome::Counted(sum), set(sum.to_string().into_bytes(), kept)),
+                    Some(sum) => (Outcome::Counted(sum), set(sum.to_string().as_str().into(), kept)),
                     None => (Outcome::NoCounter, None),
                 }
             }
@@ -355,15 +350,15 @@ impl Operation {
                 (Outcome::Value(before.map(Held::to_value)), before.is_some().then_some(None))
             }
             Self::Append { value, .. } => {
-                let bytes = [before.map_or(&[][..], |held| held.bytes), value].concat();
+                let bytes = [before.map_or(&[][..], |held| &**held.bytes), value].concat();
                 match TooLong::check(Measured::Value, bytes.len(), limits.value_bytes_max) {
-                    Ok(()) => (Outcome::Length(bytes.len() as u64), set(bytes, kept)),
+                    Ok(()) => (Outcome::Length(bytes.len() as u64), set(bytes.into(), kept)),
                     Err(too_long) => (Outcome::TooLong(too_long), None),
                 }
             }
             Self::Expire { ends_at_ms, .. } => match before {
                 Some(held) if held.ends_at_ms.is_some() || ends_at_ms.is_some() => {
-                    (Outcome::Changed(true), set(held.bytes.to_vec(), *ends_at_ms))
+                    (Outcome::Changed(true), set(held.bytes.clone(), *ends_at_ms))
                 }
                 _ => (Outcome::Changed(false), None),
             },
@@ -403,21 +398,22 @@ fn hashed(key: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn held(bytes: &[u8], ends_at_ms: Option<u64>) -> Held<'_> {
+    fn held(bytes: &Blob, ends_at_ms: Option<u64>) -> Held<'_> {
         Held { bytes, ends_at_ms, version: Version::NONE }
     }
 
     fn value(bytes: &[u8], ends_at_ms: Option<u64>) -> Value {
-        Value { bytes: bytes.to_vec(), ends_at_ms }
+        Value { bytes: bytes.into(), ends_at_ms }
     }
 
     fn done(operation: &Operation, before: Option<&[u8]>) -> (Outcome, Change) {
-        operation.evaluate_one(before.map(|bytes| held(bytes, None)), &Limits::default())
+        let before = before.map(Blob::from);
+        operation.evaluate_one(before.as_ref().map(|bytes| held(bytes, None)), &Limits::default())
     }
 
     #[test]
     fn each_operation_does_what_it_says() {
-        let key = || b"k".to_vec();
+        let key = || Blob::from(b"k");
         let set = |bytes| Some(Some(value(bytes, None)));
         let increment = Operation::Increment { key: key(), by: 3 };
         assert_eq!(done(&increment, None).0, Outcome::Counted(3));
@@ -428,11 +424,8 @@ mod tests {
             let evaluated = done(&increment, Some(no_counter.as_bytes()));
             assert_eq!(evaluated, (Outcome::NoCounter, None), "{no_counter}");
         }
-        let swap = Operation::CompareAndSet {
-            key: key(),
-            expected: Some(b"a".to_vec()),
-            value: Some(b"b".to_vec()),
-        };
+        let swap =
+            Operation::CompareAndSet { key: key(), expected: Some(b"a".into()), value: Some(b"b".into()) };
         assert_eq!(done(&swap, Some(b"a")), (Outcome::Written, set(b"b")));
         assert_eq!(done(&swap, None), (Outcome::Differs, None));
         let remove = Operation::Remove { key: key() };
@@ -440,27 +433,27 @@ mod tests {
         assert_eq!(done(&remove, Some(b"a")), (Outcome::Removed { was_there: true }, Some(None)));
         let take = Operation::Take { key: key() };
         assert_eq!(done(&take, Some(b"a")), (Outcome::Value(Some(value(b"a", None))), Some(None)));
-        let append = Operation::Append { key: key(), value: b"b".to_vec() };
+        let append = Operation::Append { key: key(), value: b"b".into() };
         assert_eq!(done(&append, Some(b"a")), (Outcome::Length(2), set(b"ab")));
         assert_eq!(done(&append, None), (Outcome::Length(1), set(b"b")));
     }
 
     #[test]
     fn a_value_keeps_its_end_or_gets_another_as_the_operation_says() {
-        let (key, limits) = (b"k".to_vec(), Limits::default());
-        let before = || Some(held(b"1", Some(70)));
+        let (key, limits, one) = (Blob::from(b"k"), Limits::default(), Blob::from(b"1"));
+        let before = || Some(held(&one, Some(70)));
         let behind = |operation: Operation| operation.evaluate_one(before(), &limits).1;
         let setting = |condition, end| Operation::Set {
             key: key.clone(),
-            value: b"2".to_vec(),
+            value: b"2".into(),
             condition,
             end,
             returns_before: false,
         };
         for (operation, after) in [
-            (Operation::Put { key: key.clone(), value: b"2".to_vec() }, Some(value(b"2", None))),
+            (Operation::Put { key: key.clone(), value: b"2".into() }, Some(value(b"2", None))),
             (Operation::Increment { key: key.clone(), by: 1 }, Some(value(b"2", Some(70)))),
-            (Operation::Append { key: key.clone(), value: b"2".to_vec() }, Some(value(b"12", Some(70)))),
+            (Operation::Append { key: key.clone(), value: b"2".into() }, Some(value(b"12", Some(70)))),
             (setting(Condition::Always, End::Never), Some(value(b"2", None))),
             (setting(Condition::Present, End::Kept), Some(value(b"2", Some(70)))),
             (setting(Condition::Always, End::At(90)), Some(value(b"2", Some(90)))),
@@ -493,10 +486,10 @@ mod tests {
 
     #[test]
     fn keys_and_values_are_their_length_and_their_bytes() {
-        let put = Operation::Put { key: b"k".to_vec(), value: vec![0x80; 200] };
+        let put = Operation::Put { key: b"k".into(), value: vec![0x80; 200].into() };
         let bytes = postcard::to_allocvec(&put).expect("it can be written to memory");
         assert_eq!(bytes, [&[0, 1, b'k', 0xc8, 1][..], &[0x80; 200]].concat());
-        let set = Operation::CompareAndSet { key: b"k".to_vec(), expected: None, value: Some(b"v".to_vec()) };
+        let set = Operation::CompareAndSet { key: b"k".into(), expected: None, value: Some(b"v".into()) };
         let bytes = postcard::to_allocvec(&set).expect("it can be written to memory");
         assert_eq!(bytes, [2, 1, b'k', 0, 1, 1, b'v']);
         assert_eq!(postcard::from_bytes(&bytes), Ok(set));
@@ -510,16 +503,17 @@ mod tests {
             duplicate_result_bytes_max: 2,
             ..Limits::default()
         };
-        let put = |key: &[u8], value: &[u8]| Operation::Put { key: key.to_vec(), value: value.to_vec() };
+        let put = |key: &[u8], value: &[u8]| Operation::Put { key: key.into(), value: value.into() };
         assert_eq!(put(b"ab", b"abc").check(&limits), Ok(()));
         let too_long = |what, bytes, limit| TooLong { what, bytes, limit };
         assert_eq!(put(b"abc", b"").check(&limits), Err(too_long(Measured::Key, 3, 2)));
         assert_eq!(put(b"a", b"abcd").check(&limits), Err(too_long(Measured::Value, 4, 3)));
-        let append = Operation::Append { key: b"a".to_vec(), value: b"cd".to_vec() };
+        let (ab, abc) = (Blob::from(b"ab"), Blob::from(b"abc"));
+        let append = Operation::Append { key: b"a".into(), value: b"cd".into() };
         let outcome = Outcome::TooLong(too_long(Measured::Value, 4, 3));
-        assert_eq!(append.evaluate(|_| Some(held(b"ab", None)), &limits), (outcome, Changes::new()));
-        let take = Operation::Take { key: b"a".to_vec() };
+        assert_eq!(append.evaluate(|_| Some(held(&ab, None)), &limits), (outcome, Changes::new()));
+        let take = Operation::Take { key: b"a".into() };
         let outcome = Outcome::TooLong(too_long(Measured::Outcome, 3, 2));
-        assert_eq!(take.evaluate(|_| Some(held(b"abc", None)), &limits), (outcome, Changes::new()));
+        assert_eq!(take.evaluate(|_| Some(held(&abc, None)), &limits), (outcome, Changes::new()));
     }
 }

@@ -17,7 +17,6 @@ impl Region {
     /// A client sent an operation with the version that it was given.
     pub(crate) fn received_payload(
         &mut self,
-        now: Time,
         client: ClientId,
         shard: u16,
         (id, counter, operation): (OperationId, u64, Operation),
@@ -26,7 +25,7 @@ impl Region {
         let tell = Acknowledge::Client(client);
         let entry = Entry::Operation { id, possible_duplicate: false, operation };
         if self.shard(shard).log.get(counter).is_some_and(|accepted| accepted.entry.id() == Some(id)) {
-            return self.tell(now, shard, counter, tell, out);
+            return self.tell(shard, counter, tell, out);
         }
         if self.stamps(shard) {
             if let Some(others_refuse_it) = self.use_grant(shard, counter, id) {
@@ -35,12 +34,12 @@ impl Region {
                         self.send_entry(shard, member, counter, entry.clone(), tell, out);
                     }
                 }
-                self.take_entry(now, shard, counter, entry, tell, out);
+                self.take_entry(shard, counter, entry, tell, out);
             }
             return;
         }
         if !self.shard(shard).fenced.contains(&counter) {
-            self.take_entry(now, shard, counter, entry, tell, out);
+            self.take_entry(shard, counter, entry, tell, out);
         }
     }
 
@@ -68,7 +67,7 @@ impl Region {
         if let Some((counter, early)) = early {
             self.shard_mut(shard).early.remove(&counter);
             let entry = Entry::Operation { id, possible_duplicate: early.possible_duplicate, operation };
-            self.take_entry(now, shard, counter, entry, Acknowledge::Client(client), out);
+            self.take_entry(shard, counter, entry, Acknowledge::Client(client), out);
             return;
         }
         let full = copy.held.len() >= limits.held_payloads_max
@@ -83,7 +82,6 @@ impl Region {
 
     pub(crate) fn received_stamp(
         &mut self,
-        now: Time,
         shard: u16,
         counter: u64,
         early: EarlyVersion,
@@ -98,7 +96,7 @@ impl Region {
             Some(held) => {
                 let EarlyVersion { id, possible_duplicate } = early;
                 let entry = Entry::Operation { id, possible_duplicate, operation: held.operation };
-                self.take_entry(now, shard, counter, entry, Acknowledge::Client(id.client), out);
+                self.take_entry(shard, counter, entry, Acknowledge::Client(id.client), out);
             }
             // Beyond the limit it is forgotten: the stamper sends the entry whole to whoever lags.
             None if copy.early.len() >= early_max => {}

@@ -4,6 +4,7 @@
 //! may have been acknowledged to its client by the others, without the stamper knowing. It is answered under the lease alone: without one,
 //! another member may already stamp in its place (a stamper that was paused does not know).
 
+use crate::blob::Blob;
 use crate::effect::Effect;
 use crate::message::{Body, Found, Freshness, Limit, Party, Query, Refusal};
 use crate::region::Region;
@@ -91,7 +92,7 @@ impl Region {
     fn find(&self, shard: u16, query: &Query, age_ns: Option<u64>) -> Found {
         let state = &self.shard(shard).state;
         let mut limit = self.config.limits.scan_entries_max;
-        let scan = |prefix: &[u8], after: &Option<Vec<u8>>, limit: usize| -> Vec<(&Vec<u8>, &Stored)> {
+        let scan = |prefix: &[u8], after: &Option<Vec<u8>>, limit: usize| -> Vec<(&Blob, &Stored)> {
             let from = match after {
                 Some(after) if after.as_slice() >= prefix => Bound::Excluded(after.as_slice()),
                 _ => Bound::Included(prefix),
@@ -111,7 +112,7 @@ impl Region {
         entries.truncate(limit);
         let keys_alone = matches!(query, Query::Keys { .. });
         let told = |stored: &Stored| match keys_alone {
-            true => Stored { value: Vec::new(), ..*stored },
+            true => Stored { value: Blob::default(), ..*stored },
             false => stored.clone(),
         };
         let entries = entries.into_iter().map(|(key, stored)| (key.clone(), told(stored))).collect();
@@ -124,11 +125,11 @@ impl Region {
         if let Query::Get { key } = query {
             let version = found.at;
             let stored = self.shard(shard).latest(key).map(|held| Stored {
-                value: held.bytes.to_vec(),
+                value: held.bytes.clone(),
                 ends_at_ms: held.ends_at_ms,
                 version,
             });
-            found.entries = stored.map(|stored| (key.clone(), stored)).into_iter().collect();
+            found.entries = stored.map(|stored| (Blob::from(key.as_slice()), stored)).into_iter().collect();
         }
         found
     }

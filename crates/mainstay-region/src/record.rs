@@ -3,7 +3,7 @@
 use crate::checkpoint::{Restoring, last_whole};
 use crate::limits::Config;
 use crate::log::Entry;
-use crate::message::ImagePart;
+use crate::message::{Behind, ImagePart};
 use crate::region::Region;
 use mainstay_types::view::ViewId;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,9 @@ pub enum Record {
     },
 }
 
+/// Room for what an entry's record has besides keys and values, in bytes.
+const HEAD_BYTES: usize = 64;
+
 /// What the bytes of a [`Record::Checkpoint`] begin with: its place among the cases.
 const CHECKPOINT: u8 = 6;
 
@@ -102,7 +105,13 @@ impl Record {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_allocvec(self).expect("a record can be written to memory")
+        let hint = match self {
+            Self::Accepted { entry, .. } | Self::Unversioned { entry, .. } => entry.bytes() + HEAD_BYTES,
+            _ => 0,
+        };
+        let mut bytes = Vec::with_capacity(hint);
+        postcard::serialize_with_flavor(self, Behind(&mut bytes)).expect("a record can be written to memory");
+        bytes
     }
 
     /// The part, if it is one of a checkpoint: nothing else is decoded, since a journal has many records.

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Checkpointing;
 use crate::copies::Copies;
+use crate::drain::Undrained;
 use crate::effect::{Effect, Event, RecordNumber};
 use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
@@ -60,6 +61,9 @@ pub struct Region {
     /// The view to begin once this copy has its cut.
     pub(crate) awaited: Option<crate::change::Awaited>,
     subscribers: BTreeSet<(u16, ClientId)>,
+    pub(crate) undrained: Undrained,
+    /// Kept for its room.
+    accepted: Vec<(u64, Acknowledge)>,
 }
 
 impl Region {
@@ -86,6 +90,8 @@ impl Region {
             checkpointing: None,
             awaited: None,
             subscribers: BTreeSet::new(),
+            undrained: Undrained::default(),
+            accepted: Vec::new(),
         }
     }
 
@@ -290,7 +296,7 @@ impl Region {
             }
             Body::Tagged { id, operation } => self.hold_payload(now, client, shard, id, operation, out),
             Body::Payload { id, counter, operation } => {
-                self.received_payload(now, client, shard, (id, counter, operation), out);
+                self.received_payload(client, shard, (id, counter, operation), out);
             }
             Body::Unversioned { id, operation } => self.unversioned(client, shard, id, operation, out),
             Body::Read { request, query, freshness } => {
@@ -327,12 +333,12 @@ impl Region {
                     && self.me.is_some_and(|me| self.copies.next_in_chain(shard, member) == Some(me));
                 if of_stamper || chained {
                     self.learn_marks(shard, stable, everywhere, out);
-                    self.received_entry(now, shard, (counter, entry, acknowledge), out);
+                    self.received_entry(shard, (counter, entry, acknowledge), out);
                     self.learn_marks(shard, stable, everywhere, out);
                 }
             }
             Body::Stamp { counter, id, possible_duplicate } if of_stamper => {
-                self.received_stamp(now, shard, counter, EarlyVersion { id, possible_duplicate }, out);
+                self.received_stamp(shard, counter, EarlyVersion { id, possible_duplicate }, out);
             }
             Body::Marks { stable, everywhere, echo_ns } if of_stamper => {
                 self.learn_marks(shard, stable, everywhere, out);
@@ -342,11 +348,11 @@ impl Region {
                 }
             }
             Body::Position { counter, sent_ns } if stamps => {
-                self.positioned(now, shard, member, (counter, sent_ns), out);
+                self.positioned(now, shard, member, (counter, sent_ns));
             }
             Body::Inquire { counter } if of_stamper => self.inquired(member, shard, counter, out),
-            Body::Lacks { counter } if stamps => self.lacks(now, shard, member, counter, out),
-            Body::Has { counter, entry } if stamps => self.has(now, shard, counter, entry, out),
+            Body::Lacks { counter } if stamps => self.lacks(shard, member, counter, out),
+            Body::Has { counter, entry } if stamps => self.has(shard, counter, entry, out),
             _ => {}
         }
     }
@@ -354,7 +360,6 @@ impl Region {
     /// Takes an entry, keeps what is accepted by it, and tells whom it concerns.
     pub(crate) fn take_entry(
         &mut self,
-        now: Time,
         shard: u16,
         counter: u64,
         entry: Entry,
@@ -369,30 +374,27 @@ impl Region {
             // This copy has not heard yet what all have: the marks come with the next tick, and then the entry again.
             return Offered::Dropped;
         }
-        let mut accepted = Vec::new();
+        let mut accepted = std::mem::take(&mut self.accepted);
         let offered = self.shard_mut(shard).offer(counter, entry, tell, &limits, &mut accepted);
-        for (counter, tell) in accepted {
+        for (counter, tell) in accepted.drain(..) {
             let entry = self.shard(shard).log.get(counter).expect("it was accepted").entry.clone();
             if let Some(id) = entry.id() {
                 self.caught_up(shard, id);
             }
             self.append(&Record::Accepted { shard, counter, entry }, out);
             self.wait_for_durable(shard, counter);
-            self.tell(now, shard, counter, tell, out);
+            self.tell(shard, counter, tell, out);
         }
+        self.accepted = accepted;
         offered
     }
 
-    pub(crate) fn tell(&self, now: Time, shard: u16, counter: u64, tell: Acknowledge, out: &mut Vec<Effect>) {
+    pub(crate) fn tell(&mut self, shard: u16, counter: u64, tell: Acknowledge, out: &mut Vec<Effect>) {
         let me = self.me.expect("a member accepts");
         match tell {
             Acknowledge::Nobody => {}
             Acknowledge::Stamper if self.stamps(shard) => {}
-            Acknowledge::Stamper => {
-                let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
-                let body = Body::Position { counter, sent_ns: now.0 };
-                self.send_safe(shard, Party::Member(stamper), body, out);
-            }
+            Acknowledge::Stamper => self.owe_position(shard, counter, false),
             Acknowledge::Client(client) => self.acknowledge(shard, counter, client, false, out),
             Acknowledge::Chain(client) => match self.copies.next_in_chain(shard, me) {
                 None => self.acknowledge(shard, counter, client, true, out),
@@ -424,18 +426,18 @@ impl Region {
 
     fn received_entry(
         &mut self,
-        now: Time,
         shard: u16,
         (counter, entry, acknowledge): (u64, Entry, Acknowledge),
         out: &mut Vec<Effect>,
     ) {
-        if self.take_entry(now, shard, counter, entry, acknowledge, out) == Offered::Known {
+        if self.take_entry(shard, counter, entry, acknowledge, out) == Offered::Known {
             match acknowledge {
-                Acknowledge::Stamper => {
+                // It asks again: it does not know.
+                Acknowledge::Stamper if !self.stamps(shard) => {
                     let counter = self.shard(shard).log.end();
-                    self.tell(now, shard, counter, acknowledge, out);
+                    self.owe_position(shard, counter, true);
                 }
-                _ => self.tell(now, shard, counter, acknowledge, out),
+                _ => self.tell(shard, counter, acknowledge, out),
             }
         }
     }
@@ -443,9 +445,12 @@ impl Region {
     /// How far the shard is, as the stamper knows or says.
     pub(crate) fn learn_marks(&mut self, shard: u16, stable: u64, everywhere: u64, out: &mut Vec<Effect>) {
         let (view, limits) = (self.copies.view, self.config.limits);
+        let told = !self.fillings.is_empty()
+            || self.checkpointing.is_some()
+            || self.subscribers.iter().any(|(of, _)| *of == shard);
         let mut applied = Vec::new();
         let copy = self.shard_mut(shard);
-        copy.apply_to(view, stable, &limits, &mut applied);
+        copy.apply_to(view, stable, &limits, told.then_some(&mut applied));
         copy.trim(everywhere);
         let recorded = copy.everywhere >= copy.recorded_everywhere + (limits.log_entries_max / 8).max(1);
         if recorded {
@@ -509,7 +514,7 @@ impl Region {
                 && self.phase == Phase::Serving
                 && self.stamps(shard)
             {
-                self.positioned(now, shard, me, (counter, now.0), out);
+                self.positioned(now, shard, me, (counter, now.0));
             }
         }
         self.safe = self.safe.max(record);
@@ -545,6 +550,7 @@ impl Region {
             let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
             self.send(shard, Party::Member(stamper), body, out);
         }
+        self.drained(now, out);
     }
 }
 
@@ -556,6 +562,7 @@ impl Machine for Region {
         match event {
             Event::Received { from, message } => self.received(now, from, message, out),
             Event::Appended(record) => self.appended(now, record, out),
+            Event::Drained => self.drained(now, out),
             Event::Tick => self.tick(now, out),
             Event::WallClock { unix_ms } => self.wall_clock = Some(WallClock { at: now, unix_ms }),
             Event::Lease { until } => self.lease_until = self.lease_until.max(until),

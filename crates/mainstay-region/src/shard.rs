@@ -5,6 +5,7 @@
 //!                           dropped        │ in the log, in the state │ in the log │
 //! ```
 
+use crate::blob::Blob;
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry, Log};
 use crate::message::Acknowledge;
@@ -59,12 +60,16 @@ pub(crate) struct Shard {
     /// At this moment the stamper knew nothing to be stable that is not in the state.
     pub(crate) fresh_at: Option<Time>,
     /// The last version above `stable` that changed a key.
-    touched: BTreeMap<Vec<u8>, u64>,
+    touched: BTreeMap<Blob, u64>,
     /// When what these changes set ends, with the key.
-    ends: BTreeSet<(u64, Vec<u8>)>,
+    ends: BTreeSet<(u64, Blob)>,
     pub(crate) hold_back: BTreeMap<u64, (Entry, Acknowledge)>,
     pub(crate) held: BTreeMap<OperationId, HeldPayload>,
     pub(crate) early: BTreeMap<u64, EarlyVersion>,
+    /// The stamper waits to be told how far this copy has everything safe: up to here,
+    pub(crate) position_owed: u64,
+    /// and it was told up to here.
+    pub(crate) position_told: u64,
     /// Versions that are not accepted from a client any more, since the stamper was told that they are not here.
     pub(crate) fenced: BTreeSet<u64>,
 }
@@ -143,34 +148,35 @@ impl Shard {
         let Some(&counter) = self.touched.get(key) else { return self.state.held(key) };
         let accepted = self.log.get(counter).expect("what is not stable is in the log");
         let (_, value) =
-            accepted.changes.iter().find(|(changed, _)| changed == key).expect("it changed the key");
+            accepted.changes.iter().find(|(changed, _)| *changed == *key).expect("it changed the key");
         let value = value.as_ref()?;
         let version = Version { view: self.state.at.view, counter };
         Some(Held { bytes: &value.bytes, ends_at_ms: value.ends_at_ms, version })
     }
 
     /// Forgets when a value ends that is not stable: another change of its key comes, or it is stable now.
-    fn forget_end(&mut self, key: &[u8]) {
-        if self.touched.contains_key(key)
+    fn forget_end(&mut self, key: &Blob) {
+        if !self.ends.is_empty()
+            && self.touched.contains_key(&**key)
             && let Some(end) = self.latest(key).and_then(|held| held.ends_at_ms)
         {
-            self.ends.remove(&(end, key.to_vec()));
+            self.ends.remove(&(end, key.clone()));
         }
     }
 
     /// Whether a value has ended by then and is still there, behind everything accepted.
     pub(crate) fn is_due(&self, until_ms: u64) -> bool {
-        let first = |ends: &BTreeSet<(u64, Vec<u8>)>| ends.first().is_some_and(|(end, _)| *end <= until_ms);
+        let first = |ends: &BTreeSet<(u64, Blob)>| ends.first().is_some_and(|(end, _)| *end <= until_ms);
         (first(&self.state.ends) || first(&self.ends)) && !self.due(until_ms, 1).is_empty()
     }
 
     /// Keys whose values have ended by then, behind everything accepted: the earliest first, at most `keys_max`. The same at every copy
     /// that has accepted the same, however much of it is stable there.
-    fn due(&self, until_ms: u64, keys_max: usize) -> Vec<Vec<u8>> {
-        let by_then = ..(until_ms.saturating_add(1), Vec::new());
-        let unchanged = |(_, key): &&(u64, Vec<u8>)| !self.touched.contains_key(key);
+    fn due(&self, until_ms: u64, keys_max: usize) -> Vec<Blob> {
+        let by_then = ..(until_ms.saturating_add(1), Blob::default());
+        let unchanged = |(_, key): &&(u64, Blob)| !self.touched.contains_key(&**key);
         let stable = self.state.ends.range(by_then.clone()).filter(unchanged).take(keys_max);
-        let mut due: Vec<&(u64, Vec<u8>)> = stable.chain(self.ends.range(by_then).take(keys_max)).collect();
+        let mut due: Vec<&(u64, Blob)> = stable.chain(self.ends.range(by_then).take(keys_max)).collect();
         due.sort_unstable();
         due.into_iter().take(keys_max).map(|(_, key)| key.clone()).collect()
     }
@@ -180,26 +186,31 @@ impl Shard {
         self.touched.get(key).copied().unwrap_or(0)
     }
 
-    /// Takes into the state what is stable now; what that is goes to `applied`.
+    /// Takes into the state what is stable now. What that is goes to `applied`, if there is anybody to be told.
     pub(crate) fn apply_to(
         &mut self,
         view: ViewId,
         stable: u64,
         limits: &Limits,
-        applied: &mut Vec<(Applied, Forgotten)>,
+        mut applied: Option<&mut Vec<(Applied, Forgotten)>>,
     ) {
         while self.stable < stable.min(self.log.end()) {
             self.stable += 1;
-            let accepted = self.log.get(self.stable).expect("what is not stable is in the log");
+            let accepted = self.log.get_mut(self.stable).expect("what is not stable is in the log");
             let next = Applied::of(Version { view, counter: self.stable }, accepted);
-            let forgotten = self.state.apply(&next, limits);
-            for (key, _) in &next.changes {
-                if self.touched.get(key) == Some(&self.stable) {
-                    self.forget_end(key);
-                    self.touched.remove(key);
+            for (key, value) in &next.changes {
+                if self.touched.get(&**key) == Some(&self.stable) {
+                    if let Some(end) = value.as_ref().and_then(|value| value.ends_at_ms) {
+                        self.ends.remove(&(end, key.clone()));
+                    }
+                    self.touched.remove(&**key);
                 }
             }
-            applied.push((next, forgotten));
+            let told = applied.as_ref().map(|_| next.clone());
+            let forgotten = self.state.apply(next, limits);
+            if let (Some(applied), Some(told)) = (&mut applied, told) {
+                applied.push((told, forgotten));
+            }
         }
     }
 

@@ -9,12 +9,13 @@ use crate::message::{Acknowledge, Acknowledged, Body, Limit, Party, Refusal};
 use crate::patterns::Pattern;
 use crate::reads::WaitingRead;
 use crate::region::Region;
+use crate::shard::Offered;
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::MemberId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How an answer reaches a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,14 @@ pub(crate) struct Grant {
     lacking: Option<BTreeSet<MemberId>>,
 }
 
+/// Somebody waits until a version is stable.
+#[derive(Clone, Copy, Debug)]
+struct WaitingWrite {
+    counter: u64,
+    route: Route,
+    duplicate: bool,
+}
+
 /// What the stamper of one shard keeps, in one view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamping {
@@ -67,7 +76,8 @@ pub(crate) struct Stamping {
     pub(crate) expiring: u64,
     /// Stamped and not accepted yet, by operation: they wait for an earlier grant.
     ahead: BTreeMap<OperationId, u64>,
-    waiting: BTreeMap<u64, Vec<(Route, bool)>>,
+    /// Who waits for an answer, by version.
+    waiting: VecDeque<WaitingWrite>,
     pub(crate) reads: Vec<WaitingRead>,
 }
 
@@ -77,7 +87,18 @@ impl Stamping {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum::<usize>() + self.reads.len()
+        self.waiting.len() + self.reads.len()
+    }
+
+    /// Behind all that wait for the same version or earlier ones: nearly always at the end.
+    fn wait(&mut self, counter: u64, route: Route, duplicate: bool) {
+        let place = match self.waiting.back() {
+            Some(last) if last.counter > counter => {
+                self.waiting.partition_point(|other| other.counter <= counter)
+            }
+            _ => self.waiting.len(),
+        };
+        self.waiting.insert(place, WaitingWrite { counter, route, duplicate });
     }
 }
 
@@ -143,7 +164,7 @@ impl Region {
                 if !self.wait_for(shard, counter, route, id, false, out) {
                     return;
                 }
-                self.spread(now, shard, counter, entry, out);
+                self.spread(shard, counter, entry, out);
             }
             Admitted::Fresh => {
                 if pattern == Pattern::OneHop
@@ -159,15 +180,13 @@ impl Region {
                 let stamping = self.stamping_mut(shard);
                 stamping.stamped += 1;
                 let counter = stamping.stamped;
-                self.send_stamped(now, shard, counter, entry, route, pattern, out);
+                self.send_stamped(shard, counter, entry, route, pattern, out);
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a pattern needs to know of an operation")]
     fn send_stamped(
         &mut self,
-        now: Time,
         shard: u16,
         counter: u64,
         entry: Entry,
@@ -179,44 +198,40 @@ impl Region {
         let possible_duplicate = matches!(&entry, Entry::Operation { possible_duplicate: true, .. });
         let sends = pattern.row().stamped(route.client());
         if sends.waits {
-            self.stamping_mut(shard).waiting.entry(counter).or_default().push((route, false));
+            self.stamping_mut(shard).wait(counter, route, false);
         }
-        let others: Vec<MemberId> = self.others().collect();
         match sends.to_others {
             Some(acknowledge) => {
-                for member in others {
+                for member in self.others() {
                     self.send_entry(shard, member, counter, entry.clone(), acknowledge, out);
                 }
             }
             None if sends.version_alone => {
-                for member in others {
+                for member in self.others() {
                     let body = Body::Stamp { counter, id, possible_duplicate };
                     self.send(shard, Party::Member(member), body, out);
                 }
             }
             None => {}
         }
-        self.stamping_mut(shard).ahead.insert(id, counter);
-        self.take_entry(now, shard, counter, entry, sends.own, out);
+        if self.take_entry(shard, counter, entry, sends.own, out) == Offered::HeldBack {
+            self.stamping_mut(shard).ahead.insert(id, counter);
+        }
     }
 
     /// Sends an entry to every member, by one hop.
-    pub(crate) fn spread(
-        &mut self,
-        now: Time,
-        shard: u16,
-        counter: u64,
-        entry: Entry,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn spread(&mut self, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
         self.stamping_mut(shard).grants.remove(&counter);
-        if let Some(id) = entry.id() {
-            self.stamping_mut(shard).ahead.insert(id, counter);
-        }
-        for member in self.others().collect::<Vec<_>>() {
+        for member in self.copies.ids().filter(|&member| Some(member) != self.me) {
             self.send_entry(shard, member, counter, entry.clone(), Acknowledge::Stamper, out);
         }
-        self.take_entry(now, shard, counter, entry, Acknowledge::Stamper, out);
+        let id = entry.id();
+        let offered = self.take_entry(shard, counter, entry, Acknowledge::Stamper, out);
+        if let Some(id) = id
+            && offered == Offered::HeldBack
+        {
+            self.stamping_mut(shard).ahead.insert(id, counter);
+        }
     }
 
     /// A version asked for without its payload.
@@ -301,10 +316,12 @@ impl Region {
             self.answer(shard, route, Body::Refused { id, refusal }, out);
             return false;
         }
-        let waiting = self.stamping_mut(shard).waiting.entry(counter).or_default();
+        let stamping = self.stamping_mut(shard);
+        let from = stamping.waiting.partition_point(|other| other.counter < counter);
+        let mut same = stamping.waiting.range(from..).take_while(|other| other.counter == counter);
         // One answer for each way: a client that repeats does not fill the table.
-        if !waiting.iter().any(|&(other, _)| other == route) {
-            waiting.push((route, duplicate));
+        if !same.any(|other| other.route == route) {
+            stamping.wait(counter, route, duplicate);
         }
         true
     }
@@ -329,18 +346,17 @@ impl Region {
         shard: u16,
         member: MemberId,
         (counter, sent_ns): (u64, u64),
-        out: &mut Vec<Effect>,
     ) {
         let progress = self.stamping_mut(shard).progress(member, now);
         progress.sent_ns = progress.sent_ns.max(sent_ns);
         if counter > progress.counter {
             (progress.counter, progress.since) = (counter, now);
-            self.learn_stable(now, shard, out);
+            self.moved(shard);
         }
     }
 
     /// Finds out what is stable, and answers who waited for it.
-    fn learn_stable(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+    pub(crate) fn learn_stable(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
         let positions = &self.stamping(shard).positions;
         let has = |member| positions.get(&member).map_or(0, |progress| progress.counter);
         let mut counters: Vec<u64> = self.copies.ids().map(has).collect();
@@ -352,38 +368,51 @@ impl Region {
                 .unwrap_or(0)
         };
         let (stable, everywhere) = (enough(self.config.acknowledgement), enough(Acknowledgement::All));
+        // The log is trimmed behind the answers, which are in it.
+        self.learn_marks(shard, stable, 0, out);
+        self.answer_writes(shard, out);
         self.learn_marks(shard, stable, everywhere, out);
-        let stable = self.shard(shard).stable;
-        let view = self.copies.view;
-        let later = self.stamping_mut(shard).waiting.split_off(&(stable + 1));
-        let answered = std::mem::replace(&mut self.stamping_mut(shard).waiting, later);
-        for (counter, routes) in answered {
-            let Some(accepted) = self.shard(shard).log.get(counter) else {
-                // Everybody has it, so that the log has not.
-                self.answer_from_table(shard, counter, routes, out);
-                continue;
-            };
-            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome.clone()) else { continue };
-            for (route, duplicate) in routes {
-                let seen = Seen { version: Version { view, counter }, outcome: outcome.clone() };
-                let done = Acknowledged { id, seen, duplicate, stable: true };
-                self.answer(shard, route, Body::Acknowledged(done), out);
-            }
-        }
         self.answer_reads(now, shard, out);
     }
 
-    fn answer_from_table(&self, shard: u16, counter: u64, routes: Vec<(Route, bool)>, out: &mut Vec<Effect>) {
+    /// Answers who waited for what is stable now.
+    fn answer_writes(&mut self, shard: u16, out: &mut Vec<Effect>) {
+        let (view, stable) = (self.copies.view, self.shard(shard).stable);
+        let waiting = &mut self.stamping_mut(shard).waiting;
+        let mut answered = std::mem::take(waiting);
+        *waiting = answered.split_off(answered.partition_point(|write| write.counter <= stable));
+        for WaitingWrite { counter, route, duplicate } in answered {
+            let Some(accepted) = self.shard(shard).log.get(counter) else {
+                // Everybody has it, so that the log has not.
+                self.answer_from_table(shard, counter, (route, duplicate), out);
+                continue;
+            };
+            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome.clone()) else { continue };
+            let seen = Seen { version: Version { view, counter }, outcome };
+            self.answer(
+                shard,
+                route,
+                Body::Acknowledged(Acknowledged { id, seen, duplicate, stable: true }),
+                out,
+            );
+        }
+    }
+
+    fn answer_from_table(
+        &self,
+        shard: u16,
+        counter: u64,
+        (route, duplicate): (Route, bool),
+        out: &mut Vec<Effect>,
+    ) {
         let version = Version { view: self.copies.view, counter };
         let history = &self.shard(shard).state.history;
         let applied = history.iter().rev().find(|applied| applied.version == version);
         // What is not in the history any more, the client asks for again and finds in the duplicate table.
         let Some((id, outcome)) = applied.and_then(|applied| applied.operation.as_ref()) else { return };
-        for (route, duplicate) in routes {
-            let seen = Seen { version, outcome: outcome.clone() };
-            let done = Acknowledged { id: *id, seen, duplicate, stable: true };
-            self.answer(shard, route, Body::Acknowledged(done), out);
-        }
+        let seen = Seen { version, outcome: outcome.clone() };
+        let done = Acknowledged { id: *id, seen, duplicate, stable: true };
+        self.answer(shard, route, Body::Acknowledged(done), out);
     }
 
     /// What time brings to a stamper.
@@ -440,7 +469,7 @@ impl Region {
                 others.into_iter().filter(|member| !lacking.contains(member)).collect();
             let alone = asked.is_empty() || !self.config.rules.keep(Rule::VoidAgreed);
             if alone {
-                self.spread(now, shard, counter, Entry::Void, out);
+                self.spread(shard, counter, Entry::Void, out);
                 continue;
             }
             for member in asked {
@@ -450,28 +479,21 @@ impl Region {
     }
 
     /// A member has no payload for a granted version.
-    pub(crate) fn lacks(
-        &mut self,
-        now: Time,
-        shard: u16,
-        member: MemberId,
-        counter: u64,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(crate) fn lacks(&mut self, shard: u16, member: MemberId, counter: u64, out: &mut Vec<Effect>) {
         let others = self.copies.count() - 1;
         let Some(grant) = self.stamping_mut(shard).grants.get_mut(&counter) else { return };
         let lacking = grant.lacking.get_or_insert_default();
         lacking.insert(member);
         if lacking.len() == others {
-            self.spread(now, shard, counter, Entry::Void, out);
+            self.spread(shard, counter, Entry::Void, out);
         }
     }
 
     /// A member has the payload of a granted version.
-    pub(crate) fn has(&mut self, now: Time, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
+    pub(crate) fn has(&mut self, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
         let granted = self.stamping(shard).grants.get(&counter).map(|grant| grant.id);
         if granted.is_some() && granted == entry.id() {
-            self.spread(now, shard, counter, entry, out);
+            self.spread(shard, counter, entry, out);
         }
     }
 

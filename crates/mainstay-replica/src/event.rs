@@ -11,6 +11,8 @@ use mainstay_types::id::ClientId;
 pub enum Event {
     /// The time that [`crate::effect::Effect::Wake`] named has come.
     Tick,
+    /// All that came together was told: what is said once for all of it leaves. It is said behind every batch, also one of a single event.
+    Drained,
     /// A message came from another node, or from a client over the wire. Between two lives of two nodes messages are heard in the order in
     /// which they were sent, or not at all: one connection for each pair and direction, and what was lost with one is not made up for.
     Arrived(Message),

@@ -108,19 +108,19 @@ impl Message {
                 put_head(2, *cluster, *region, out);
                 from.put(out);
                 to.put(out);
-                out.extend_from_slice(&message.encode());
+                message.put(out);
             }
             Self::Request { cluster, region, client, message } => {
                 put_head(3, *cluster, *region, out);
                 out.extend_from_slice(&client.0.to_le_bytes());
-                out.extend_from_slice(&message.encode());
+                message.put(out);
             }
             Self::Answer { region, from, client, message } => {
                 out.push(4);
                 out.extend_from_slice(&region.0.to_le_bytes());
                 from.put(out);
                 out.extend_from_slice(&client.0.to_le_bytes());
-                out.extend_from_slice(&message.encode());
+                message.put(out);
             }
         }
     }

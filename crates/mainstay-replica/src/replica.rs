@@ -58,6 +58,9 @@ pub struct Replica {
     /// What the regions are to fetch when one is.
     deferred: Option<(View, Vec<u8>)>,
     queue: VecDeque<Routed>,
+    /// Kept for their room.
+    group_out: Vec<GroupEffect>,
+    region_out: Vec<RegionEffect>,
     /// The view that it was last said to serve.
     serving: Option<ViewId>,
     /// What the regions were told of the lease.
@@ -125,6 +128,8 @@ impl Replica {
             unrecorded,
             deferred: None,
             queue: effects.into_iter().map(Routed::OfGroup).collect(),
+            group_out: Vec::new(),
+            region_out: Vec::new(),
             serving: None,
             leased: Time::EPOCH,
             group_wakes: now,
@@ -200,16 +205,14 @@ impl Replica {
     }
 
     pub(crate) fn group_step(&mut self, now: Time, event: GroupEvent) {
-        let mut effects = Vec::new();
-        self.group.step(now, event, &mut effects);
-        self.queue.extend(effects.into_iter().map(Routed::OfGroup));
+        self.group.step(now, event, &mut self.group_out);
+        self.queue.extend(self.group_out.drain(..).map(Routed::OfGroup));
     }
 
     pub(crate) fn region_step(&mut self, now: Time, region: RegionId, event: RegionEvent) {
         let Some(hosted) = self.regions.get_mut(&region) else { return };
-        let mut effects = Vec::new();
-        hosted.machine.step(now, event, &mut effects);
-        self.queue.extend(effects.into_iter().map(|effect| Routed::OfRegion(region, effect)));
+        hosted.machine.step(now, event, &mut self.region_out);
+        self.queue.extend(self.region_out.drain(..).map(|effect| Routed::OfRegion(region, effect)));
     }
 
     pub(crate) fn each_region(&mut self, now: Time, mut event: impl FnMut(RegionId) -> RegionEvent) {
@@ -460,7 +463,15 @@ impl Machine for Replica {
             return;
         }
         let ticked = matches!(event, Event::Tick);
+        // What many of these have changed is looked at once, behind them.
+        let looks = !matches!(
+            event,
+            Event::Arrived(Message::Region { .. } | Message::Request { .. })
+                | Event::Asked { .. }
+                | Event::Appended { .. }
+        );
         match event {
+            Event::Drained => self.each_region(now, |_| RegionEvent::Drained),
             Event::Tick => self.tick(now, out),
             Event::Arrived(message) => self.hear(now, message, out),
             Event::Asked { client, region, message } => self.asked(now, client, region, message, out),
@@ -475,7 +486,9 @@ impl Machine for Replica {
             Event::Leave => self.group_step(now, GroupEvent::Leave),
         }
         self.route(now, out);
-        self.look(now, out);
+        if looks {
+            self.look(now, out);
+        }
         if ticked && !self.ended {
             out.push(Effect::Wake { at: self.group_wakes.min(self.regions_wake) });
         }

@@ -33,7 +33,7 @@ fn config(life: u64, begins: bool) -> Config {
 
 fn put() -> Event {
     let id = OperationId { client: ClientId(7), thread: ThreadId(1), sequence: Sequence(1) };
-    let operation = Operation::Put { key: b"key".to_vec(), value: b"value".to_vec() };
+    let operation = Operation::Put { key: b"key".into(), value: b"value".into() };
     let body = Body::Operate { id, retry: false, pattern: Pattern::OneHop, operation };
     let shard = mainstay_region::operation::shard_of(b"key", 2);
     let message = RegionMessage { view: ViewId(1), shard, body };
@@ -78,6 +78,7 @@ fn a_founder_serves_when_all_is_safe_and_answers_when_the_write_is() {
     let (_, record) = keep(&mut stored, &out);
     out.clear();
     node.step(now, Event::Appended { region: REGION, record }, &mut out);
+    node.step(now, Event::Drained, &mut out);
     let answered = |effect: &Effect| {
         matches!(effect, Effect::Answer { message: RegionMessage { body: Body::Acknowledged(done), .. }, .. }
             if done.stable)
@@ -117,9 +118,11 @@ impl Net {
     }
 
     fn step(&mut self, at: usize, event: Event) {
-        let mut out = Vec::new();
-        self.nodes[at].step(self.now, event, &mut out);
-        self.perform(at, out);
+        for event in [event, Event::Drained] {
+            let mut out = Vec::new();
+            self.nodes[at].step(self.now, event, &mut out);
+            self.perform(at, out);
+        }
     }
 
     fn perform(&mut self, at: usize, out: Vec<Effect>) {

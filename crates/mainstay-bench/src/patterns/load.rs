@@ -3,6 +3,7 @@
 use super::PatternsError;
 use super::group::Group;
 use crate::machine::{process_cpu_ns, process_cpu_ns_of};
+use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_region_client::{Client, Settings};
@@ -39,7 +40,7 @@ impl Slice {
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) client: Client,
-    value: Vec<u8>,
+    value: Blob,
     window: usize,
     next: u64,
 }
@@ -57,7 +58,7 @@ impl Load {
         let mut client = Client::connect(&group.servers(), "data", settings)?;
         // Every connection is there, and the first client number's cost is not counted.
         client.put(b"warm", b"up")?;
-        Ok(Self { client, value: vec![7; payload_bytes], window, next: 0 })
+        Ok(Self { client, value: vec![7; payload_bytes].into(), window, next: 0 })
     }
 
     /// Writes for so long, or until so many operations, whichever is first; every one has ended.
@@ -68,7 +69,7 @@ impl Load {
             // Time is asked for once a window.
             let goes_on = begun < operations_max && began.elapsed() < time;
             while goes_on && self.client.under_way() < self.window {
-                let key = format!("k{:04}", self.next % KEYS).into_bytes();
+                let key = format!("k{:04}", self.next % KEYS).as_str().into();
                 self.next += 1;
                 self.client.begin(Operation::Put { key, value: self.value.clone() })?;
                 begun += 1;

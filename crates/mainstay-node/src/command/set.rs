@@ -31,11 +31,11 @@ pub(super) fn set(
     }
     let key = owned(key)?;
     let operation = match (condition, end, returns_before) {
-        (None, None, false) => Operation::Put { key, value: value.to_vec() },
+        (None, None, false) => Operation::Put { key, value: value.as_ref().into() },
         (Some(Condition::Absent), None, false) => if_absent(key, value),
         _ => Operation::Set {
             key,
-            value: value.to_vec(),
+            value: value.as_ref().into(),
             condition: condition.unwrap_or(Condition::Always),
             end: end.unwrap_or(End::Never),
             returns_before,
@@ -53,14 +53,14 @@ pub(super) fn set_for(
 ) -> Result<Command, CommandError> {
     let [key, number, value] = words;
     let end = End::At(lasting(name, unit, number, unix_ms)?);
-    let (key, value) = (owned(key)?, value.to_vec());
+    let (key, value) = (owned(key)?, value.as_ref().into());
     let operation = Operation::Set { key, value, condition: Condition::Always, end, returns_before: false };
     Ok(Command::Write(operation, WriteReply::Written))
 }
 
 /// `GETSET key value`.
 pub(super) fn get_set(key: &Bytes, value: &Bytes) -> Result<Command, CommandError> {
-    let (key, value) = (owned(key)?, value.to_vec());
+    let (key, value) = (owned(key)?, value.as_ref().into());
     let (condition, end) = (Condition::Always, End::Never);
     Ok(Command::Write(
         Operation::Set { key, value, condition, end, returns_before: true },

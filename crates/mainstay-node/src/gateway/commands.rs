@@ -192,7 +192,7 @@ impl Gateway {
             Command::Size => return self.begin_scan(now, session, Scan::size(), out),
             Command::Remove(keys) => {
                 let remove = |key: &Bytes| {
-                    let operation = Operation::Remove { key: key.to_vec() };
+                    let operation = Operation::Remove { key: key.as_ref().into() };
                     (key.to_vec(), Task::Write(operation, WriteReply::Changed, None))
                 };
                 return self.parts(now, session, keys.iter().map(remove).collect(), Together::Sum, out);

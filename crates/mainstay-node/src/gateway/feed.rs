@@ -274,7 +274,7 @@ impl Gateway {
             let versioned = format!("{event} {} {counter} {again}", view.0);
             let messages = [
                 (of_key("__keyspace@0__:"), Bytes::from_static(event.as_bytes())),
-                (Bytes::from(format!("__keyevent@0__:{event}")), Bytes::from(key.clone())),
+                (Bytes::from(format!("__keyevent@0__:{event}")), Bytes::from_owner(key.clone())),
                 (of_key("__mainstay@0__:"), Bytes::from(versioned)),
             ];
             for &session in &self.feed.sessions {

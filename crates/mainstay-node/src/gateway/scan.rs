@@ -106,10 +106,10 @@ impl Scan {
         if self.after.is_none() {
             self.size += answer.keys;
         }
-        self.after = answer.more.then(|| answer.entries.last().map(|(key, _)| key.clone())).flatten();
+        self.after = answer.more.then(|| answer.entries.last().map(|(key, _)| key.to_vec())).flatten();
         let matching = answer.entries.into_iter().map(|(key, _)| key);
         let matching = matching.filter(|key| !key.starts_with(OWN_KEYS) && self.pattern.matches(key));
-        self.found.extend(matching.map(Bytes::from));
+        self.found.extend(matching.map(Bytes::from_owner));
         if self.after.is_none() {
             self.shard += 1;
         }

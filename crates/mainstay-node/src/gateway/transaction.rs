@@ -30,11 +30,11 @@ impl Transaction {
         let (steps, parts, together): (Vec<_>, Vec<_>, _) = match command {
             Command::Read { reply: ReadReply::Watch, .. } => return refused("WATCH comes before MULTI"),
             Command::Read { keys, reply, together } => {
-                let steps = keys.iter().map(|key| Operation::Get { key: key.to_vec() });
+                let steps = keys.iter().map(|key| Operation::Get { key: key.as_ref().into() });
                 (steps.collect(), vec![PartReply::Read(reply); keys.len()], together)
             }
             Command::Remove(keys) => {
-                let steps = keys.iter().map(|key| Operation::Remove { key: key.to_vec() });
+                let steps = keys.iter().map(|key| Operation::Remove { key: key.as_ref().into() });
                 (steps.collect(), vec![PartReply::Write(WriteReply::Changed); keys.len()], Together::Sum)
             }
             Command::Write(Operation::Batch(batch), _) => {

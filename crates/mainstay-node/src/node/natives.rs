@@ -7,7 +7,6 @@ use mainstay_region::limits::Limits;
 use mainstay_region::message::Message;
 use mainstay_replica::event::Event;
 use mainstay_types::id::ClientId;
-use mainstay_types::machine::Machine;
 use mainstay_types::time::Time;
 
 impl Node {
@@ -33,7 +32,7 @@ impl Node {
             return self.natives.refuse(connection, reason);
         }
         if let Some(former) = self.natives.named(connection, number) {
-            self.replica.step(now, Event::Disconnected { client: former }, &mut self.effects);
+            self.tell(now, Event::Disconnected { client: former });
         }
     }
 
@@ -76,8 +75,7 @@ impl Node {
             // As if it was lost on the way: it is sent again.
             Some(_) if self.store.is_behind() => {}
             Some(region) => {
-                self.replica.step(now, Event::Asked { client, region, message }, &mut self.effects);
-                self.perform(now);
+                self.step(now, Event::Asked { client, region, message });
             }
             // It learns its region when it is told that this node serves.
             None => self.tell_standing(now, connection),

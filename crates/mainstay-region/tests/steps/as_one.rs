@@ -27,7 +27,7 @@ fn batch(watched: Vec<(Vec<u8>, Option<Version>)>, steps: Vec<Operation>) -> Ope
 
 fn value(net: &Net, place: usize, key: &str) -> Option<(Vec<u8>, Version)> {
     let stored = net.copies[&net.id(place)].state(0).value(key.as_bytes())?;
-    Some((stored.value.clone(), stored.version))
+    Some((stored.value.to_vec(), stored.version))
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn small() -> Limits {
 }
 
 fn set(key: u8) -> Operation {
-    Operation::Put { key: vec![key], value: vec![key; 20] }
+    Operation::Put { key: vec![key].into(), value: vec![key; 20].into() }
 }
 
 /// Chunks are small, so that writes come between them: new keys, keys that are in the checkpoint already, one that is removed, and a counter,
@@ -87,7 +87,7 @@ fn a_copy_found_behind_a_checkpoint_is_the_copy_that_was_there() {
     let mut copy = Copy::new(small());
     for key in 1..=8 {
         copy.write(set(key));
-        copy.write(Operation::Increment { key: b"n".to_vec(), by: 1 });
+        copy.write(Operation::Increment { key: b"n".into(), by: 1 });
     }
     copy.sync();
     copy.tell(Event::Checkpoint);
@@ -96,8 +96,8 @@ fn a_copy_found_behind_a_checkpoint_is_the_copy_that_was_there() {
     while !copy.whole {
         steps += 1;
         copy.write(match steps % 4 {
-            0 => Operation::Remove { key: vec![steps] },
-            1 => Operation::Increment { key: b"n".to_vec(), by: 1 },
+            0 => Operation::Remove { key: vec![steps].into() },
+            1 => Operation::Increment { key: b"n".into(), by: 1 },
             _ => set(steps),
         });
         copy.sync();

@@ -1,6 +1,7 @@
 //! Values that end: at one version, whatever clocks say.
 
 use crate::net::{CLIENT, Net, config, majority, member, view};
+use mainstay_region::blob::Blob;
 use mainstay_region::effect::Event;
 use mainstay_region::limits::{Config, Limits};
 use mainstay_region::message::{Body, Freshness, Message, Party, Query};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const BEGIN_MS: u64 = 1_000_000;
 
 fn set(key: &str, ends_at_ms: u64) -> Operation {
-    let (key, value) = (key.into(), b"v".to_vec());
+    let (key, value) = (key.into(), b"v".into());
     Operation::Set {
         key,
         value,
@@ -66,12 +67,12 @@ fn a_value_is_there_until_the_stamper_says_that_it_has_ended_whatever_others_thi
     assert!((0..3).all(|place| !has(&net, place, "k") && has(&net, place, "later")));
     // An operation finds a value that has ended gone, and not what it was.
     net.now = net.now.after(Duration::from_secs(10));
-    net.call(Operation::Append { key: b"later".to_vec(), value: b"w".to_vec() });
+    net.call(Operation::Append { key: b"later".into(), value: b"w".into() });
     net.run();
     net.pass(20);
     for place in 0..3 {
         let stored = net.copies[&net.id(place)].state(0).value(b"later").expect("it is new").clone();
-        assert_eq!((stored.value, stored.ends_at_ms), (b"w".to_vec(), None));
+        assert_eq!((stored.value, stored.ends_at_ms), (Blob::from(b"w"), None));
     }
 }
 
@@ -87,7 +88,7 @@ fn many_values_that_end_together_go_in_turn_and_a_change_on_its_way_counts() {
     net.run();
     net.pass(80);
     // These are stamped and not stable when the time comes: one value goes on, one ends sooner.
-    net.call(Operation::Expire { key: b"c".to_vec(), ends_at_ms: None });
+    net.call(Operation::Expire { key: b"c".into(), ends_at_ms: None });
     net.call(set("e", BEGIN_MS + 90));
     net.run_only(|under| under.to == Party::Member(stamper));
     net.now = net.now.after(Duration::from_millis(30));
@@ -96,7 +97,7 @@ fn many_values_that_end_together_go_in_turn_and_a_change_on_its_way_counts() {
     net.pass(500);
     for place in 0..3 {
         let left = net.copies[&net.id(place)].state(0).map.keys().cloned().collect::<Vec<_>>();
-        assert_eq!(left, [b"c".to_vec()]);
+        assert_eq!(left, [Blob::from(b"c")]);
     }
     let digests: Vec<u64> = (0..3).map(|place| net.copies[&net.id(place)].state(0).digest).collect();
     assert!(digests.windows(2).all(|two| two[0] == two[1]));

@@ -3,6 +3,7 @@
 use crate::net::{CLIENT, Net, config, majority, member, put, view};
 use mainstay_region::client::Ended;
 use mainstay_region::effect::{Effect, Event};
+use mainstay_region::limits::Config;
 use mainstay_region::log::Entry;
 use mainstay_region::message::{Body, Freshness, Message, Party, Query, Refusal};
 use mainstay_region::operation::{Operation, Outcome};
@@ -21,7 +22,7 @@ pub(crate) fn done(net: &Net, id: OperationId) -> (Version, Outcome, bool) {
 }
 
 fn increment() -> Operation {
-    Operation::Increment { key: b"n".to_vec(), by: 1 }
+    Operation::Increment { key: b"n".into(), by: 1 }
 }
 
 /// GEODE-6108, 9913: a repetition gets the first version and the first outcome, in each pattern, whichever message was lost, and takes effect once.
@@ -53,7 +54,7 @@ fn a_repetition_at_another_server_gets_the_first_version_and_outcome() {
             for place in 0..3 {
                 let copy = &net.copies[&net.id(place)];
                 let value = &copy.state(0).value(b"n").expect("every copy has it").value;
-                assert_eq!(*value, *b"1", "{pattern:?}, {delivered} messages delivered");
+                assert_eq!(value.as_ref(), b"1", "{pattern:?}, {delivered} messages delivered");
             }
         }
     }
@@ -237,7 +238,7 @@ fn a_read_at_the_stamper_waits_for_what_is_stable_and_needs_the_lease() {
     let mut net = Net::new(3, config(), Pattern::OneHopClient);
     let stamper = net.id(0);
     let read = |request| {
-        let query = Query::Get { key: b"k".to_vec() };
+        let query = Query::Get { key: b"k".into() };
         let body = Body::Read { request, query, freshness: Freshness::Linearizable };
         Event::Received { from: Party::Client(CLIENT), message: Message { view: ViewId(1), shard: 0, body } }
     };
@@ -335,7 +336,7 @@ fn nobody_is_told_that_an_operation_was_not_seen_by_a_stamper_that_cannot_know()
 fn a_read_at_any_copy_is_not_older_than_it_says() {
     let mut net = Net::new(3, config(), Pattern::OneHop);
     let age = |net: &mut Net, place: usize| {
-        let query = Query::Get { key: b"k".to_vec() };
+        let query = Query::Get { key: b"k".into() };
         let body = Body::Read { request: 9, query, freshness: Freshness::Any };
         let message = Message { view: ViewId(1), shard: 0, body };
         net.heard.clear();
@@ -356,4 +357,15 @@ fn a_read_at_any_copy_is_not_older_than_it_says() {
     net.pass(500);
     assert_eq!(age(&mut net, 0), Some(Duration::from_millis(450)));
     assert!(age(&mut net, 1).expect("it was heard") >= Duration::from_millis(450));
+}
+
+/// Each operation waited as long as for an answer that was lost.
+#[test]
+fn a_client_whose_pattern_is_not_taken_goes_on_by_one_hop_at_once() {
+    for pattern in [Pattern::Tagged, Pattern::VersionRequest] {
+        let mut net = Net::new(3, Config { payloads_from_clients: false, ..config() }, pattern);
+        let id = net.call(put(b"one"));
+        net.run();
+        assert_eq!(done(&net, id).1, Outcome::Written, "{pattern:?}");
+    }
 }

@@ -9,7 +9,7 @@ use mainstay_region::region::{Phase, Region};
 use mainstay_types::view::{MemberId, ViewId};
 
 fn increment() -> Operation {
-    Operation::Increment { key: b"n".to_vec(), by: 1 }
+    Operation::Increment { key: b"n".into(), by: 1 }
 }
 
 /// Two copies serve view 2; the third is a member of it, and has not been told so yet.
@@ -38,7 +38,7 @@ fn fetch(net: &mut Net, me: MemberId) {
 }
 
 fn value(region: &Region) -> Vec<u8> {
-    region.state(0).value(b"n").expect("it is there").value.clone()
+    region.state(0).value(b"n").expect("it is there").value.to_vec()
 }
 
 /// It took the entries of the view a second time, and an assertion ended it.

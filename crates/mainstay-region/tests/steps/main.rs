@@ -7,3 +7,4 @@ mod expiry;
 mod failures;
 mod filling;
 mod net;
+mod together;

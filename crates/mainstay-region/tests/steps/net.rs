@@ -42,6 +42,8 @@ pub(crate) struct Net {
     pub(crate) said: Vec<(MemberId, Effect)>,
     /// Answers to reads, and changes, that came to the client.
     pub(crate) heard: Vec<Body>,
+    /// The driver says when all was told.
+    pub(crate) drains: bool,
 }
 
 pub(crate) fn member(number: u8, born: u64) -> Member {
@@ -62,7 +64,7 @@ pub(crate) fn config() -> Config {
 }
 
 pub(crate) fn put(value: &[u8]) -> Operation {
-    Operation::Put { key: b"k".to_vec(), value: value.to_vec() }
+    Operation::Put { key: b"k".into(), value: value.into() }
 }
 
 impl Net {
@@ -90,6 +92,7 @@ impl Net {
             ended: Vec::new(),
             said: Vec::new(),
             heard: Vec::new(),
+            drains: true,
         };
         net.install(&view, &[], None);
         let mut out = Vec::new();
@@ -169,6 +172,7 @@ impl Net {
 
     fn step_behind(&mut self, member: MemberId, event: Event, hops: u64, payload_hops: u64) {
         let mut events = VecDeque::from([event]);
+        let mut drained = !self.drains;
         while let Some(event) = events.pop_front() {
             let Some(region) = self.copies.get_mut(&member) else { return };
             let mut out = Vec::new();
@@ -184,6 +188,10 @@ impl Net {
                     }
                     said => self.said.push((member, said)),
                 }
+            }
+            if events.is_empty() && !drained {
+                drained = true;
+                events.push_back(Event::Drained);
             }
         }
     }

@@ -165,19 +165,21 @@ impl SimClient {
         let (operation, done) = match scene.random.below(14) {
             0..=3 => {
                 let by = 1;
-                (Operation::Increment { key: b"counter".to_vec(), by }, Some(Done::Add(by)))
+                (Operation::Increment { key: b"counter".into(), by }, Some(Done::Add(by)))
             }
-            4..=6 => (Operation::Put { key: key.to_vec(), value: value.clone() }, Some(Done::Put(value))),
-            7 => (Operation::Remove { key: key.to_vec() }, Some(Done::Remove)),
+            4..=6 => {
+                (Operation::Put { key: key.into(), value: value.as_slice().into() }, Some(Done::Put(value)))
+            }
+            7 => (Operation::Remove { key: key.into() }, Some(Done::Remove)),
             8 | 9 => (exchange(&value), Some(Done::Exchange(value))),
             10 | 11 => (self.set_ending(value, scene), None),
             _ => {
                 let expected =
                     scene.random.coin().then(|| vec![scene.random.between(1, 4).to_le_bytes()[0], fresh]);
                 let operation = Operation::CompareAndSet {
-                    key: key.to_vec(),
-                    expected: expected.clone(),
-                    value: Some(value.clone()),
+                    key: key.into(),
+                    expected: expected.clone().map(Into::into),
+                    value: Some(value.as_slice().into()),
                 };
                 (operation, Some(Done::Swap(expected, Some(value))))
             }
@@ -199,7 +201,8 @@ impl SimClient {
 
     /// Sets a value that ends soon, or says of one when it does.
     fn set_ending(&self, value: Vec<u8>, scene: &mut Scene<'_>) -> Operation {
-        let key = scene.random.pick(&ENDING).to_vec();
+        let key = (*scene.random.pick(&ENDING)).into();
+        let value = value.into();
         let end_ms = scene.now / MILLISECOND + scene.random.between(1, 800);
         match scene.random.below(4) {
             0 => Operation::Expire { key, ends_at_ms: scene.random.coin().then_some(end_ms) },
@@ -285,7 +288,7 @@ impl SimClient {
             Body::Answer { request, found } => {
                 let asked = self.read.take_if(|(asked, _)| asked == request);
                 if let (Some((_, read)), Ok(found)) = (asked, found) {
-                    let value = found.entries.first().map(|(_, stored)| stored.value.clone());
+                    let value = found.entries.first().map(|(_, stored)| stored.value.to_vec());
                     scene.oracle.ended(&read.key, read.place, scene.now, Saw::Value(value));
                     scene.reached.hit(Reach::LinearizableRead);
                 }
@@ -356,8 +359,8 @@ impl SimClient {
 
 /// Reads both keys of the pair and puts the same into them, as one.
 fn exchange(value: &[u8]) -> Operation {
-    let get = PAIR.map(|key| Operation::Get { key: key.to_vec() });
-    let put = PAIR.map(|key| Operation::Put { key: key.to_vec(), value: value.to_vec() });
+    let get = PAIR.map(|key| Operation::Get { key: key.into() });
+    let put = PAIR.map(|key| Operation::Put { key: key.into(), value: value.into() });
     Operation::Batch(Batch { watched: Vec::new(), steps: get.into_iter().chain(put).collect() })
 }
 
@@ -365,7 +368,7 @@ fn saw(seen: Seen) -> Result<Saw, Violation> {
     Ok(match seen.outcome {
         Outcome::Batch(outcomes) => match outcomes.as_slice() {
             [Outcome::Value(first), Outcome::Value(second), ..] if first == second => {
-                Saw::Value(first.as_ref().map(|value| value.bytes.clone()))
+                Saw::Value(first.as_ref().map(|value| value.bytes.to_vec()))
             }
             outcomes => {
                 let what = format!("half of what is written as one was seen: {outcomes:?}");

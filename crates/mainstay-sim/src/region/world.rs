@@ -357,14 +357,20 @@ impl RegionWorld {
         self.trace.line(self.now, line);
     }
 
-    /// One step of a copy, and what it leads to; a crash may come between any two effects.
+    /// A step of a copy, what it leads to, and what is said behind it.
     pub(crate) fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+        self.step_once(at, event)?;
+        self.step_once(at, Event::Drained)
+    }
+
+    /// One step; a crash may come between any two effects.
+    fn step_once(&mut self, at: usize, event: Event) -> Result<(), Violation> {
         let now = Time(self.now);
         let host = &mut self.hosts[at];
         let (id, number) = (host.id, host.number);
         let Some(region) = &mut host.region else { return Ok(()) };
         let mut out = Vec::new();
-        if !matches!(event, Event::Tick | Event::WallClock { .. } | Event::Appended(_)) {
+        if !matches!(event, Event::Tick | Event::Drained | Event::WallClock { .. } | Event::Appended(_)) {
             self.trace.line(self.now, format_args!("n{number} {id} takes {event:?}"));
         }
         let said_in = match &event {

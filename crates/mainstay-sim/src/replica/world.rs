@@ -284,8 +284,17 @@ impl World {
         self.step(at, Event::Arrived(message), said);
     }
 
-    /// One step of a node, and what it asks for.
+    /// A step of a node, and what it says behind it.
     pub(crate) fn step(&mut self, at: usize, event: Event, said: Option<(RegionId, (ViewId, bool))>) {
+        let life = self.nodes[at].life;
+        self.step_once(at, event, said);
+        if self.is_alive(at, life) {
+            self.step_once(at, Event::Drained, None);
+        }
+    }
+
+    /// One step, and what it asks for.
+    fn step_once(&mut self, at: usize, event: Event, said: Option<(RegionId, (ViewId, bool))>) {
         self.steps += 1;
         let node = &mut self.nodes[at];
         let now = node.clock.shows(self.now_ns);
