@@ -55,7 +55,7 @@ pub(crate) struct Record {
     #[arg(long)]
     compress: bool,
     /// The launcher with its arguments and the program.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 

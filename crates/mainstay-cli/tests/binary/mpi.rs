@@ -22,6 +22,16 @@ fn a_launcher_that_is_not_there_is_named_and_no_folder_is_left() {
     assert!(!folder.path("run").exists());
 }
 
+/// It was taken for the launcher.
+#[test]
+fn an_option_that_is_none_is_refused_and_those_of_the_launcher_are_not() {
+    let folder = Folder::new();
+    let said = mpi(&folder, &["record", "--out", "run", "--", "no-such-mpirun"]);
+    assert!(said.code == 2 && said.err.contains("unexpected argument '--out'"), "{}", said.err);
+    let said = mpi(&folder, &["record", "no-such-mpirun", "--out", "run"]);
+    assert!(said.code == 3 && said.err.contains("no-such-mpirun"), "{}", said.err);
+}
+
 #[test]
 fn the_rank_that_died_is_named_with_the_command_that_replays_it() {
     let there = |mpi: &&(&str, _)| {
