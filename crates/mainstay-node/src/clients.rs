@@ -41,6 +41,9 @@ const ALL_UNSENT_BYTES_MAX: usize = 512 << 20;
 /// How long a connection may take for [`WRITE_BYTES`] of its answers, or for a command that does not come at once.
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
+/// How long a client may take to hear why its connection ends, and to close it.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
 /// How much is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -266,8 +269,8 @@ async fn read(
         }
         if let Some(error) = unreadable {
             let _ = inputs.send(Input::Unreadable { session, error }).await;
-            // The answer is on its way; closing is the writer's.
-            return std::future::pending().await;
+            // The answer is on its way; closing is the writer's. What is not read before would make the operating system take the answer back.
+            return discard(&mut reading).await;
         }
         if full {
             continue;
@@ -286,6 +289,12 @@ async fn read(
             Ok(_) => {}
         }
     }
+}
+
+/// Reads to the end, and keeps nothing.
+async fn discard(reading: &mut ReadHalf<Stream>) {
+    let mut bytes = vec![0; READ_BYTES];
+    while matches!(reading.read(&mut bytes).await, Ok(1..)) {}
 }
 
 async fn write(
@@ -307,7 +316,8 @@ async fn write(
         under_way.answered(written.answered);
         if written.close {
             let _ = writing.shutdown().await;
-            return;
+            // The reader ends as soon as the client has closed.
+            return tokio::time::sleep(LAST_WORDS_MAX).await;
         }
     }
 }

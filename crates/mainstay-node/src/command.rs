@@ -7,8 +7,11 @@ use mainstay_region::operation::Operation;
 use mainstay_types::id::{ClientId, Sequence};
 use std::net::SocketAddr;
 
+mod names;
 mod scan;
 mod set;
+
+pub use self::names::NAMES;
 
 /// Keys that begin so are the nodes' own.
 pub const OWN_KEYS: &[u8] = b"\0mainstay/";
@@ -35,6 +38,8 @@ pub enum WriteReply {
     Number,
     /// `OK` for several writes as one.
     All,
+    /// The first of several as one.
+    First,
     /// What each command of a transaction is told.
     Transaction(Vec<CommandReply>),
 }
@@ -66,6 +71,8 @@ pub enum ReadReply {
 pub enum Together {
     /// The last one; an error of any before it.
     One,
+    /// The first one; an error of any.
+    First,
     /// All.
     Array,
     /// Their sum.
@@ -105,6 +112,10 @@ pub enum Command {
     ConnectionNumber,
     /// The commands in Redis's table: none are told.
     Commands,
+    /// Their names.
+    CommandNames,
+    /// How many there are.
+    CommandCount,
     /// For people.
     Info,
     /// End the connection.
@@ -179,7 +190,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// Redis may have it; a region has not.
-    #[error("ERR unknown or unsupported command '{name}': a region does {SUPPORTED}")]
+    #[error("ERR unknown or unsupported command '{name}'; {}", names::hint(name))]
     Unsupported {
         /// Its name.
         name: String,
@@ -227,11 +238,6 @@ pub enum CommandError {
     Database,
 }
 
-/// The names of what is supported, for those who ask for more.
-const SUPPORTED: &str = "strings (GET SET SETNX SETEX PSETEX GETSET GETDEL MGET MSET APPEND STRLEN DEL UNLINK EXISTS TYPE), counters (INCR DECR INCRBY \
-    DECRBY), ends (EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST), MULTI EXEC DISCARD WATCH UNWATCH of keys with one {tag}, SCAN KEYS \
-    DBSIZE, SUBSCRIBE PSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE of changes, PING ECHO HELLO INFO SELECT 0 QUIT, and MAINSTAY.ID, .CAS, .VERSIONS, .STATUS, .EXPLAIN, .LEAVE";
-
 /// Reads a command that came when the wall clock stood at `unix_ms`, milliseconds since 1970.
 ///
 /// # Errors
@@ -254,6 +260,8 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
             b"ID" => Command::ConnectionNumber,
             _ => return Err(option_of(&name, what)),
         },
+        ("COMMAND", [what]) if what.eq_ignore_ascii_case(b"LIST") => Command::CommandNames,
+        ("COMMAND", [what]) if what.eq_ignore_ascii_case(b"COUNT") => Command::CommandCount,
         ("COMMAND", _) => Command::Commands,
         ("INFO", _) => Command::Info,
         ("GET", [_]) => read(arguments, ReadReply::Value, Together::One)?,
@@ -283,6 +291,8 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("SETEX", [key, number, value]) => set::set_for(&name, [key, number, value], b"EX", unix_ms)?,
         ("PSETEX", [key, number, value]) => set::set_for(&name, [key, number, value], b"PX", unix_ms)?,
         ("GETSET", [key, value]) => set::get_set(key, value)?,
+        ("GETEX", [_]) => read(arguments, ReadReply::Value, Together::One)?,
+        ("GETEX", [key, options @ ..]) => set::get_and_set_end(key, options, unix_ms)?,
         ("GETDEL", [key]) => write(Operation::Take { key: owned(key)? }),
         ("APPEND", [key, value]) => Command::Write(
             Operation::Append { key: owned(key)?, value: value.as_ref().into() },
@@ -324,16 +334,11 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("MAINSTAY.EXPLAIN", []) => Command::Explain,
         ("MAINSTAY.LEAVE", []) => Command::Leave,
         ("MAINSTAY.CUT", addresses) => Command::Cut(addresses.iter().map(address).collect::<Result<_, _>>()?),
-        (known, _) if KNOWN.contains(&format!(" {known} ")) => return Err(CommandError::Arguments { name }),
+        (known, _) if NAMES.contains(&known) => return Err(CommandError::Arguments { name }),
         _ => return Err(CommandError::Unsupported { name }),
     };
     Ok(command)
 }
-
-/// What is refused for its words alone, and not for its name.
-const KNOWN: &str = " PING ECHO QUIT SELECT CLIENT GET MGET EXISTS STRLEN TYPE TTL PTTL EXPIRETIME PEXPIRETIME SET SETNX SETEX PSETEX GETSET GETDEL APPEND \
-    MSET DEL UNLINK INCR DECR INCRBY DECRBY EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST MULTI EXEC DISCARD WATCH UNWATCH SCAN KEYS DBSIZE SUBSCRIBE PSUBSCRIBE \
-    MAINSTAY.CAS MAINSTAY.ID MAINSTAY.VERSIONS MAINSTAY.STATUS MAINSTAY.EXPLAIN MAINSTAY.LEAVE ";
 
 fn option_of(name: &str, option: &Bytes) -> CommandError {
     CommandError::Option { name: name.to_owned(), option: String::from_utf8_lossy(option).into_owned() }
@@ -429,8 +434,11 @@ mod tests {
             Ok(Command::Write(operation, WriteReply::Changed))
         };
         assert_eq!(parsed("EXPIRE k 2"), ends(Some(7_000)));
-        assert_eq!(parsed("EXPIRE k -10"), ends(Some(0)));
-        assert_eq!(parsed("EXPIREAT k 2"), ends(Some(2_000)));
+        let gone = Operation::Remove { key: b"k".into() };
+        for past in ["EXPIRE k -10", "EXPIRE k 0", "PEXPIREAT k 5000"] {
+            assert_eq!(parsed(past), Ok(Command::Write(gone.clone(), WriteReply::Changed)), "{past}");
+        }
+        assert_eq!(parsed("PEXPIREAT k 5001"), ends(Some(5_001)));
         assert_eq!(parsed("PERSIST k"), ends(None));
         let less = Operation::Increment { key: b"n".into(), by: -4 };
         assert_eq!(parsed("DECRBY n 4"), Ok(Command::Write(less, WriteReply::Number)));
@@ -442,13 +450,18 @@ mod tests {
     #[test]
     fn what_a_region_does_not_do_is_said_by_name() {
         for (line, word) in [
-            ("LPUSH k 10", "'LPUSH'"),
+            ("LPUSH k 10", "'LPUSH'; COMMAND LIST"),
+            ("GTE k", "is it GET?"),
+            ("MAINSTAY.VERSION ON", "is it MAINSTAY.VERSIONS?"),
             ("EXPIRE k 10 NX", "'NX' of 'EXPIRE'"),
             ("SET k v IDLETIME 10", "'IDLETIME' of 'SET'"),
             ("SET k v NX XX", "syntax error"),
             ("SET k v EX", "syntax error"),
             ("SET k v EX 0", "invalid expire time in 'set'"),
             ("PSETEX k -1 v", "invalid expire time in 'psetex'"),
+            ("GETEX k EX 0", "invalid expire time in 'getex'"),
+            ("GETEX k NX", "'NX' of 'GETEX'"),
+            ("GETEX k EX 1 PERSIST", "syntax error"),
             ("SETEX k 9223372036854775807 v", "invalid expire time in 'setex'"),
             ("MSET k v k", "'MSET'"),
             ("SCAN x", "invalid cursor"),

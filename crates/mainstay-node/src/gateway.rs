@@ -9,9 +9,11 @@
 //! While this node does not serve, parts are held, and refused after a while with the reason: nothing of them was sent.
 
 use self::feed::Feed;
+use self::naming::Names;
 use self::numbering::{Unproven, Wanting};
 use self::reads::Read;
 use self::scan::Cursors;
+use crate::command::Identity;
 use crate::numbers::Numbers;
 use crate::replies::written;
 use crate::resp::Reply;
@@ -33,21 +35,22 @@ use std::time::Duration;
 mod answers;
 mod commands;
 pub(crate) mod feed;
+pub(crate) mod naming;
 mod numbering;
 mod reads;
 pub(crate) mod scan;
 pub(crate) mod transaction;
 
-pub use self::answers::AnswerLimits;
+pub use self::answers::ByteLimits;
 
 /// How long things are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GatewayTimes {
     /// An operation or read without an answer is sent again.
     pub retry_after: Duration,
-    /// An operation without an answer is unknown; a read is refused.
+    /// An operation without an answer is unknown; a read is refused, at a node that serves.
     pub deadline: Duration,
-    /// How long commands are held while this node does not serve: longer than a change of the view takes.
+    /// How long commands are held, and reads waited for, while this node does not serve: longer than a change of the view takes.
     pub held_max: Duration,
     /// A connection that wrote nothing for so long takes a new client number: the region may have forgotten the old one.
     pub number_idle_max: Duration,
@@ -120,8 +123,11 @@ pub enum GatewayEffect {
         /// Some node has given it to a client.
         given: bool,
     },
-    /// Leave the group.
-    Leave,
+    /// Leave the group. Answer with [`Gateway::answer`].
+    Leave {
+        /// Whom to answer.
+        place: Place,
+    },
     /// Hear and tell these nodes nothing; none: hear all again. Answer with [`Gateway::answer`].
     Cut {
         /// Whom to answer.
@@ -183,7 +189,11 @@ pub struct Gateway {
     unproven: Vec<Unproven>,
     /// and while it is.
     proving: Vec<Unproven>,
-    answers: AnswerLimits,
+    /// Which commands names of writes stand for.
+    names: Names,
+    /// What waits behind `MULTI`, of all connections, in bytes.
+    transactions_bytes: usize,
+    limits: ByteLimits,
     client_out: Vec<ClientEffect>,
 }
 
@@ -214,7 +224,9 @@ impl Gateway {
             wanting: VecDeque::new(),
             unproven: Vec::new(),
             proving: Vec::new(),
-            answers: AnswerLimits::default(),
+            names: Names::default(),
+            transactions_bytes: 0,
+            limits: ByteLimits::default(),
             client_out: Vec::new(),
         }
     }
@@ -253,6 +265,7 @@ impl Gateway {
 
     /// A client is gone. What it began goes on to its end.
     pub fn closed(&mut self, session: u64, out: &mut Vec<GatewayEffect>) {
+        self.end_transaction(session);
         self.sessions.remove(&session);
         self.leaves_feed(session, out);
         self.held.retain(|part| part.session != session);
@@ -290,7 +303,9 @@ impl Gateway {
         self.client_effects(now, out);
         for request in self.reads.keys().copied().collect::<Vec<_>>() {
             let read = &self.reads[&request];
-            if now.since(read.since) >= self.times.deadline {
+            // Nothing is in doubt about a read: where nobody serves it ends as soon as one that had not begun.
+            let waits_max = if self.standing.serves { self.times.deadline } else { self.times.held_max };
+            if now.since(read.since) >= waits_max {
                 let read = self.reads.remove(&request).expect("it was there");
                 let refusal = self.refusal("no answer to a read");
                 match read.waiter {
@@ -338,8 +353,8 @@ impl Gateway {
                 let (shard, query) = scan.next();
                 self.read(now, Waiter::Part(part), shard, query, out);
             }
-            Task::Write(operation, _, Some(identity)) => {
-                let (client, sequence, again) = (identity.client, identity.sequence, identity.again);
+            Task::Write(operation, _, Some(named)) => {
+                let Identity { client, sequence, again } = named.identity;
                 match self.numbers.given(client) {
                     Some(true) => {}
                     Some(false) => return self.refuse_number(now, client, part, out),
@@ -347,6 +362,9 @@ impl Gateway {
                         self.unproven.push(Unproven::Write(part));
                         return self.want_numbers(now, out);
                     }
+                }
+                if !self.names.stands_for(named) {
+                    return self.refuse_name(now, part, out);
                 }
                 let id = OperationId { client, thread: NAMED, sequence };
                 let operation = operation.clone();
@@ -476,6 +494,9 @@ impl Gateway {
         let Task::Write(_, as_what, named) = &part.task else { return };
         let unix_ms = self.unix_ms(now);
         let evicted = ended == Ended::Evicted;
+        if named.is_some() && matches!(ended, Ended::TooLong(_) | Ended::OtherShard) {
+            self.names.forget(id.client, id.sequence);
+        }
         let versions = self.sessions.get(&part.session).is_some_and(|open| open.versions);
         let reply = match ended {
             Ended::Done { seen, duplicate } => written(seen, duplicate, as_what, versions, unix_ms),

@@ -474,7 +474,10 @@ impl Node {
                 self.natives.say(connection, &ToClient::Number(number));
             }
             GatewayEffect::Known { connection, number, given } => self.known(now, connection, number, given),
-            GatewayEffect::Leave => self.tell(now, Event::Leave),
+            GatewayEffect::Leave { place } => {
+                let reply = self.leave(now);
+                self.gateway.answer(place, reply, &mut self.asked);
+            }
             GatewayEffect::Cut { place, addresses } => {
                 let reply = if self.allow_cuts {
                     self.peers.cut(addresses.into_iter().map(of_group).collect());

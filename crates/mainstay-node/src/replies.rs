@@ -15,6 +15,7 @@ pub(crate) fn join(mut replies: Vec<Reply>, together: Together) -> Reply {
     }
     match together {
         Together::One => replies.pop().unwrap_or(Reply::Null),
+        Together::First => replies.into_iter().next().unwrap_or(Reply::Null),
         Together::Array => Reply::Array(replies),
         Together::Sum => Reply::Integer(
             replies
@@ -54,6 +55,9 @@ fn told(outcome: Outcome, as_what: &WriteReply, unix_ms: u64) -> Reply {
         }
         // A watched key has changed.
         (Outcome::Differs, WriteReply::Transaction(_)) => Reply::NullArray,
+        (Outcome::Batch(outcomes), WriteReply::First) => {
+            outcomes.into_iter().next().map_or(Reply::Null, |first| told(first, as_what, unix_ms))
+        }
         (Outcome::Batch(_), _) => Reply::Status("OK"),
         (Outcome::Written, WriteReply::Changed) => Reply::Integer(1),
         (Outcome::Written, _) => Reply::Status("OK"),

@@ -63,6 +63,11 @@ pub enum ProtocolError {
     /// A browser, which somebody else's page made send a form, speaks HTTP: what follows are not commands of anybody who meant them.
     #[error("Protocol error: this is HTTP, and here is none")]
     Http,
+    /// What nodes and native clients begin with.
+    #[error(
+        "Protocol error: this port is for clients of the Redis protocol; nodes and the Rust client reach this node at the address of its --listen"
+    )]
+    Node,
     /// A command, or a line of it, is too long.
     #[error("Protocol error: a command or line longer than {limit} bytes")]
     Long {
@@ -83,6 +88,9 @@ pub fn take_command(
         let words = match input.first() {
             None => return Ok(None),
             Some(b'*') => take_array(input, limits)?,
+            Some(b'M') if NODE_BEGINNINGS.iter().any(|beginning| input.starts_with(beginning)) => {
+                return Err(ProtocolError::Node);
+            }
             Some(_) => take_line(input, limits)?,
         };
         match words {
@@ -91,6 +99,9 @@ pub fn take_command(
         }
     }
 }
+
+/// How connections begin that are meant for the other port. No command does.
+const NODE_BEGINNINGS: [&[u8]; 2] = [b"MSN", b"MSC"];
 
 /// The line of `input` that begins at `at`, without its end, and where the next one begins.
 fn line(input: &[u8], at: usize, limit: usize) -> Result<Option<(&[u8], usize)>, ProtocolError> {
@@ -314,6 +325,7 @@ mod tests {
         assert_eq!(refused(b"*1\r\n$1\r\nabc"), ProtocolError::Unended);
         assert_eq!(refused(b"*2\r\n$4\r\nabcd\r\n$4\r\nabcd\r\n"), ProtocolError::Long { limit: 20 });
         assert_eq!(refused(b"host: x\r\n"), ProtocolError::Http);
+        assert_eq!(refused(b"MSN2\x01\0"), ProtocolError::Node);
         assert_eq!(refused(&[b'a'; 16]), ProtocolError::Long { limit: 16 });
         assert_eq!(refused(&[b'*'; 40]), ProtocolError::Long { limit: LENGTH_LINE_BYTES_MAX });
     }

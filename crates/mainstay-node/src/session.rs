@@ -1,7 +1,8 @@
 //! One connection of a client: its commands are begun as they come, as far as they touch different keys, and answered in their order.
 
-use crate::command::{Identity, ReadReply, Together, WriteReply};
+use crate::command::{ReadReply, Together, WriteReply};
 use crate::gateway::feed::Subscriptions;
+use crate::gateway::naming::{Named, Naming};
 use crate::gateway::scan::Scan;
 use crate::gateway::transaction::Transaction;
 use crate::replies::join;
@@ -20,7 +21,7 @@ const OWN: ThreadId = ThreadId(2);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
     Read(ReadReply),
-    Write(Operation, WriteReply, Option<Identity>),
+    Write(Operation, WriteReply, Option<Named>),
     Scan(Scan),
 }
 
@@ -57,7 +58,8 @@ enum Slot {
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) versions: bool,
-    pub(crate) identity: Option<Identity>,
+    /// What was said of its next write.
+    pub(crate) naming: Naming,
     pub(crate) closing: bool,
     /// What comes behind a command that is done while nothing else of the connection is under way.
     pub(crate) waiting: VecDeque<Came>,
@@ -71,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) transaction: Option<Transaction>,
     /// Keys, and which version they had when they were watched.
     pub(crate) watched: Vec<(Vec<u8>, Option<Version>)>,
+    /// A key that was to be watched is not: `EXEC` cannot say whether it changed.
+    pub(crate) watch_refused: bool,
     /// Commands that are not answered yet, in their order.
     slots: VecDeque<Slot>,
     /// The number of the first of them.
@@ -107,6 +111,11 @@ impl Session {
     /// What the answers that are not written yet hold, in bytes.
     pub(crate) fn answer_bytes(&self) -> usize {
         self.answer_bytes
+    }
+
+    /// Every watch is over.
+    pub(crate) fn watch_nothing(&mut self) {
+        (self.watched, self.watch_refused) = (Vec::new(), false);
     }
 
     /// Queues a part behind those of the same key; `true` if it may begin.

@@ -1,7 +1,7 @@
 //! The gateway over a replica of one node, without sockets and clock: commands in, bytes out.
 
 use bytes::{Bytes, BytesMut};
-use mainstay_node::gateway::{AnswerLimits, Gateway, GatewayEffect, GatewayTimes, Standing};
+use mainstay_node::gateway::{ByteLimits, Gateway, GatewayEffect, GatewayTimes, Standing};
 use mainstay_node::resp::{CommandLimits, take_command};
 use mainstay_region::limits::Config as RegionConfig;
 use mainstay_region::message::{Body, Message, Refusal};
@@ -169,9 +169,69 @@ fn a_named_write_is_done_once_at_whatever_connection_and_numbers_are_never_given
     let said = node.ask(3, &again);
     assert!(said.starts_with("+OK\r\n+OK\r\n*4\r\n:1\r\n:1\r\n:"), "first value and view: {said}");
     assert!(said.contains(":1\r\n*3\r\n$1\r\n2\r\n"), "a duplicate, and nothing was added: {said}");
-    assert!(
-        node.ask(3, &format!("MAINSTAY.ID {number} 2; GET n")).contains("names a write of one key, or EXEC")
-    );
+    // Only a write uses the name up.
+    let said = node.ask(2, &format!("MAINSTAY.ID {number} 2; GET n; PING; LPUSH n 1; INCR n; INCR n"));
+    assert!(said.starts_with("+OK\r\n$1\r\n2\r\n+PONG\r\n-ERR ") && said.ends_with(":3\r\n:4\r\n"), "{said}");
+    assert_eq!(node.ask(1, &format!("MAINSTAY.ID {number} 2 AGAIN; INCR n")), "+OK\r\n:3\r\n");
+    let said = node.ask(1, &format!("MAINSTAY.ID {number} 3; DEL n m; INCR n"));
+    assert!(said.contains("names a write of one key, or EXEC") && said.ends_with(":5\r\n"), "{said}");
+}
+
+/// What was sent behind it, without waiting, was done without a name, and again when it was repeated.
+#[test]
+fn a_write_behind_a_name_that_is_refused_is_refused_too() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    let number = node.ask(1, "MAINSTAY.ID NEW");
+    let number = number.trim_start_matches(':').trim_end().to_owned();
+    for refused in ["MAINSTAY.ID", "MAINSTAY.ID x 1", "MAINSTAY.ID 1 0", "MAINSTAY.ID 1 1 TWICE"] {
+        let said = node
+            .ask(1, &format!("{refused}; GET n; INCR n; EXISTS n; MULTI; INCR n; {refused}; EXEC; EXISTS n"));
+        assert_eq!(said.matches("-ERR the MAINSTAY.ID before it was refused").count(), 1, "{said}");
+        assert_eq!(said.matches("-EXECABORT").count(), 1, "{said}");
+        assert_eq!(said.matches(":0\r\n").count(), 2, "{said}");
+        assert_eq!(
+            node.ask(1, &format!("{refused}; MAINSTAY.ID {number} 9; DEL n x")).matches("+OK").count(),
+            1
+        );
+    }
+    assert_eq!(node.ask(1, "INCR n"), ":1\r\n", "one refusal is enough");
+}
+
+/// It was done where its key was in another shard, and was given the first one's answer where it was not.
+#[test]
+fn a_name_that_stands_for_another_command_is_refused_wherever_the_key_is() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    let number = node.ask(1, "MAINSTAY.ID NEW");
+    let number = number.trim_start_matches(':').trim_end().to_owned();
+    let named = |sequence: u64, command: &str| format!("MAINSTAY.ID {number} {sequence}; {command}");
+    assert_eq!(node.ask(1, &named(1, "SET a 1 EX 100")), "+OK\r\n+OK\r\n");
+    node.now = node.now.after(Duration::from_secs(1));
+    assert_eq!(node.ask(1, &named(1, "set a 1 EX 100")), "+OK\r\n+OK\r\n", "the end of the value is another");
+    for key in 0..40 {
+        let said = node.ask(1, &named(1, &format!("SET k{key} 1")));
+        assert!(
+            said.ends_with("nothing was done: what is no repetition has a sequence of its own\r\n"),
+            "{said}"
+        );
+    }
+    assert_eq!(node.ask(1, "DBSIZE"), ":1\r\n");
+    // Where nothing was done, the name is free.
+    let said = node.ask(1, &named(2, "MSET a 1 b 2 c 3 d 4"));
+    assert!(said.contains("-CROSSSLOT"), "{said}");
+    assert_eq!(node.ask(1, &named(2, "SET b 2")), "+OK\r\n+OK\r\n");
+    let multi = |sequence: u64, value: u64| {
+        format!("MULTI; SET a {value}; INCR a; MAINSTAY.ID {number} {sequence}; EXEC")
+    };
+    assert!(node.ask(1, &multi(3, 7)).ends_with("*2\r\n+OK\r\n:8\r\n"));
+    assert!(node.ask(1, &multi(3, 7)).ends_with("*2\r\n+OK\r\n:8\r\n"));
+    assert!(node.ask(1, &multi(3, 8)).ends_with("has a sequence of its own\r\n"));
+    // Said before MULTI, it names the transaction as well.
+    let early = format!("MAINSTAY.ID {number} 3 AGAIN; MULTI; SET a 7; INCR a; EXEC; GET a");
+    assert!(node.ask(1, &early).ends_with("*2\r\n+OK\r\n:8\r\n$1\r\n8\r\n"));
 }
 
 #[test]
@@ -186,6 +246,15 @@ fn who_does_not_serve_refuses_what_it_held_and_who_gets_no_answer_does_not_know(
     let said = node.pass(GatewayTimes::default().held_max);
     let refused = "-CLUSTERDOWN minority: hears 1 of 3; nothing was sent\r\n";
     assert_eq!(said, refused.repeat(2));
+    // A read that was under way when the node ceased to serve is not waited for longer.
+    node.serve();
+    node.stuck = true;
+    assert_eq!(node.ask(1, "GET n"), "");
+    let standing = Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned() };
+    node.gateway.stand(node.now, standing, &mut node.asked);
+    let said = node.pass(GatewayTimes::default().held_max);
+    assert_eq!(said, "-CLUSTERDOWN minority: hears 1 of 3; no answer to a read\r\n");
+    node.stuck = false;
     node.serve();
     node.stuck = true;
     assert_eq!(node.ask(1, "INCR n; GET n"), "");
@@ -286,6 +355,53 @@ fn a_watched_key_that_changed_stops_the_transaction_and_a_named_one_is_done_once
     assert_eq!(node.ask(2, "MGET {a}n {a}w"), "*2\r\n$1\r\n4\r\n$1\r\n2\r\n");
 }
 
+/// It watched nothing, and the transaction was done.
+#[test]
+fn a_watch_that_was_refused_stops_the_transaction() {
+    let mut node = Alone::new();
+    node.serve();
+    node.gateway.opened(1);
+    node.stuck = true;
+    assert_eq!(node.ask(1, "WATCH {a}w; MULTI; INCR {a}n; EXEC; UNWATCH"), "");
+    let said = node.pass(2 * GatewayTimes::default().deadline);
+    assert!(
+        said.starts_with("-TRYAGAIN ") && said.contains("-EXECABORT a WATCH before it was refused"),
+        "{said}"
+    );
+    node.stuck = false;
+    let keys: String = (0..1000).map(|key| format!(" {key}")).collect();
+    let many = format!("WATCH{keys}; WATCH{keys}");
+    for refused in ["WATCH", "WATCH \0mainstay/clients", &many] {
+        let said = node.ask(1, &format!("{refused}; MULTI; INCR {{a}}n; EXEC"));
+        assert!(said.contains("-EXECABORT a WATCH"), "{said}");
+        assert!(node.ask(1, "MULTI; INCR {a}n; DISCARD; MULTI; INCR {a}m; EXEC").ends_with("\r\n"));
+    }
+    let said = node.ask(1, "WATCH; UNWATCH; MULTI; EXISTS {a}n; EXEC");
+    assert!(said.ends_with("*1\r\n:0\r\n"), "nothing was done: {said}");
+}
+
+#[test]
+fn what_waits_behind_multi_is_bounded_over_all_connections_and_given_back() {
+    let mut node = Alone::new();
+    node.serve();
+    let limits = ByteLimits { transactions_bytes_max: 6000, ..ByteLimits::default() };
+    node.gateway.limit_bytes(limits);
+    (1..=3).for_each(|session| node.gateway.opened(session));
+    let set = format!("MULTI; SET a {}", "x".repeat(1300));
+    let queued = "+OK\r\n+QUEUED\r\n";
+    assert_eq!([node.ask(1, &set), node.ask(2, &set)], [queued; 2]);
+    let said = node.ask(3, &format!("{set}; GET a; EXEC"));
+    assert!(said.contains("-OOM what waits behind MULTI") && said.contains("-EXECABORT"), "{said}");
+    node.gateway.closed(1, &mut node.asked);
+    for ending in ["EXEC", "DISCARD", "EXEC"] {
+        assert!(node.ask(3, &format!("{set}; {ending}")).starts_with(queued), "the room is there again");
+    }
+    // One that is broken holds nothing.
+    assert!(node.ask(3, &format!("{set}; DBSIZE")).contains("-ERR"));
+    node.gateway.opened(1);
+    assert_eq!(node.ask(1, &set), queued);
+}
+
 #[test]
 fn values_end_when_their_time_has_come() {
     let mut node = Alone::new();
@@ -303,6 +419,10 @@ fn values_end_when_their_time_has_come() {
         node.ask(1, "EXPIRE s -1; GET s; GETSET s new; GETDEL s; GET s"),
         ":1\r\n$-1\r\n$-1\r\n$3\r\nnew\r\n$-1\r\n"
     );
+    let said = node.ask(1, "SET g v; GETEX g PX 50; PTTL g; GETEX g; GETEX g PERSIST; PTTL g; GETEX g PXAT 1; GETEX g EX 9; DBSIZE");
+    assert_eq!(said, "+OK\r\n$1\r\nv\r\n:50\r\n$1\r\nv\r\n$1\r\nv\r\n:-1\r\n$1\r\nv\r\n$-1\r\n:1\r\n");
+    let said = node.ask(1, "MULTI; SET {p}g v; GETEX {p}g EX 50; TTL {p}g; EXEC; DEL {p}g");
+    assert!(said.ends_with("*3\r\n+OK\r\n$1\r\nv\r\n:50\r\n:1\r\n"), "{said}");
     assert_eq!(node.ask(1, "SET k v EX 0"), "-ERR invalid expire time in 'set' command\r\n");
 }
 
@@ -355,7 +475,9 @@ fn a_node_that_hears_of_a_forgotten_client_gives_no_number_of_an_old_block() {
 fn answers_that_take_too_much_memory_are_refused_and_what_was_written_takes_none() {
     let mut node = Alone::new();
     node.serve();
-    node.gateway.limit_answers(AnswerLimits { connection_bytes_max: 3000, bytes_max: 3500 });
+    let limits =
+        ByteLimits { connection_answers_bytes_max: 3000, answers_bytes_max: 3500, ..ByteLimits::default() };
+    node.gateway.limit_bytes(limits);
     for session in 1..=2 {
         node.gateway.opened(session);
     }

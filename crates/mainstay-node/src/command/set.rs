@@ -2,6 +2,7 @@
 
 use super::{Command, CommandError, WriteReply, if_absent, integer, option_of, owned};
 use bytes::Bytes;
+use mainstay_region::batch::Batch;
 use mainstay_region::operation::{Condition, End, Operation};
 
 /// `SET key value` with options.
@@ -68,7 +69,30 @@ pub(super) fn get_set(key: &Bytes, value: &Bytes) -> Result<Command, CommandErro
     ))
 }
 
-/// `EXPIRE key seconds` and the like. What is past has ended.
+/// `GETEX key` with options: the value, and when it ends from then on, as one.
+pub(super) fn get_and_set_end(key: &Bytes, options: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
+    let key = owned(key)?;
+    let end = match options {
+        [option] if option.eq_ignore_ascii_case(b"PERSIST") => None,
+        [unit, rest @ ..] => match unit.to_ascii_uppercase().as_slice() {
+            unit @ (b"EX" | b"PX" | b"EXAT" | b"PXAT") => {
+                let [number] = rest else { return Err(CommandError::Syntax) };
+                Some(lasting("GETEX", unit, number, unix_ms)?)
+            }
+            b"PERSIST" => return Err(CommandError::Syntax),
+            _ => return Err(option_of("GETEX", unit)),
+        },
+        [] => return Err(CommandError::Syntax),
+    };
+    let ends = match end {
+        Some(ends_at_ms) if ends_at_ms <= unix_ms => Operation::Remove { key: key.clone() },
+        ends_at_ms => Operation::Expire { key: key.clone(), ends_at_ms },
+    };
+    let steps = vec![Operation::Get { key }, ends];
+    Ok(Command::Write(Operation::Batch(Batch { watched: Vec::new(), steps }), WriteReply::First))
+}
+
+/// `EXPIRE key seconds` and the like. A value that has ended already is removed, as in Redis: subscribers are told `del`.
 pub(super) fn expire(
     key: &Bytes,
     unit: &[u8],
@@ -76,7 +100,11 @@ pub(super) fn expire(
     unix_ms: u64,
 ) -> Result<Command, CommandError> {
     let ends_at_ms = u64::try_from(instant(unit, integer(number)?, unix_ms)?).unwrap_or(0);
-    let operation = Operation::Expire { key: owned(key)?, ends_at_ms: Some(ends_at_ms) };
+    let key = owned(key)?;
+    let operation = match ends_at_ms <= unix_ms {
+        true => Operation::Remove { key },
+        false => Operation::Expire { key, ends_at_ms: Some(ends_at_ms) },
+    };
     Ok(Command::Write(operation, WriteReply::Changed))
 }
 

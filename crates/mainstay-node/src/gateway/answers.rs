@@ -1,32 +1,40 @@
 //! Answers on their way to a connection: put together from parts, kept in the order of the commands, bounded in bytes.
 
 use super::{Gateway, GatewayEffect, Place};
+use crate::command::ReadReply;
 use crate::resp::Reply;
-use crate::session::{Part, Session};
+use crate::session::{Part, Session, Task};
 use mainstay_types::time::Time;
 
 /// Answers up to so many bytes are bounded by the count of commands alone.
 const SMALL_BYTES_MAX: usize = 512;
 
-/// What answers may take of memory until they are written, in order, to their connections. A read beyond is refused.
+/// What may be in memory for clients of a gateway: answers until they are written, in order, to their connections, and commands behind `MULTI`. A read
+/// or command beyond is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AnswerLimits {
-    /// Of one connection, in bytes: as many values of the largest kind as commands may be under way.
-    pub connection_bytes_max: usize,
-    /// Of all connections, in bytes.
-    pub bytes_max: usize,
+pub struct ByteLimits {
+    /// Answers to one connection, in bytes: as many values of the largest kind as commands may be under way.
+    pub connection_answers_bytes_max: usize,
+    /// Answers to all connections, in bytes.
+    pub answers_bytes_max: usize,
+    /// Commands that wait for `EXEC`, of all connections, in bytes.
+    pub transactions_bytes_max: usize,
 }
 
-impl Default for AnswerLimits {
+impl Default for ByteLimits {
     fn default() -> Self {
-        Self { connection_bytes_max: 128 << 20, bytes_max: 512 << 20 }
+        Self {
+            connection_answers_bytes_max: 128 << 20,
+            answers_bytes_max: 512 << 20,
+            transactions_bytes_max: 256 << 20,
+        }
     }
 }
 
 impl Gateway {
-    /// Other limits for answers than the usual ones.
-    pub fn limit_answers(&mut self, limits: AnswerLimits) {
-        self.answers = limits;
+    /// Other limits of bytes than the usual ones.
+    pub fn limit_bytes(&mut self, limits: ByteLimits) {
+        self.limits = limits;
     }
 
     /// Answers a command that the node was asked about.
@@ -40,6 +48,7 @@ impl Gateway {
     /// A part has its answer: the next one of the same key begins, and the next that waited for room.
     pub(super) fn finish(&mut self, now: Time, part: Part, reply: Reply, out: &mut Vec<GatewayEffect>) {
         let Some(open) = self.sessions.get_mut(&part.session) else { return };
+        open.watch_refused |= part.task == Task::Read(ReadReply::Watch) && matches!(reply, Reply::Error(_));
         open.answer(part.command, part.place, reply);
         let next = open.unqueue(&part.key);
         let parked = open.parked.pop_front();
@@ -55,7 +64,11 @@ impl Gateway {
         if bytes <= SMALL_BYTES_MAX {
             return reply;
         }
-        let AnswerLimits { connection_bytes_max, bytes_max } = self.answers;
+        let ByteLimits {
+            connection_answers_bytes_max: connection_bytes_max,
+            answers_bytes_max: bytes_max,
+            ..
+        } = self.limits;
         let of_connection = self.sessions.get(&session).map_or(0, Session::answer_bytes);
         let of_all: usize = self.sessions.values().map(Session::answer_bytes).sum();
         if of_connection + bytes > connection_bytes_max {

@@ -1,10 +1,11 @@
 //! What a command of a client is: an answer at once, a question to the node, or parts, one for each key.
 
+use super::naming::{Naming, print};
 use super::numbering::{Wanting, number};
 use super::scan::Scan;
 use super::transaction::Transaction;
 use super::{Gateway, GatewayEffect, Place};
-use crate::command::{Command, Identity, ReadReply, Together, WriteReply, parse};
+use crate::command::{self, Command, ReadReply, Together, WriteReply, parse};
 use crate::resp::{Protocol, Reply};
 use crate::session::{Came, Part, Session, Task};
 use bytes::Bytes;
@@ -79,22 +80,32 @@ impl Gateway {
                 return self.reply(session, Reply::Error(format!("ERR {error}")));
             }
         };
-        let identity = open.identity.take();
+        let in_transaction = open.transaction.is_some();
+        let print = if in_transaction || open.naming != Naming::Unnamed { print(&words) } else { 0 };
         match parse(&words, unix_ms) {
-            Ok(command) if open.transaction.is_some() => {
-                self.in_transaction(now, session, command, identity, out);
-            }
-            Ok(command) => self.command(now, session, command, identity, out),
+            Ok(command) if in_transaction => self.in_transaction(now, session, command, print, out),
+            Ok(command) => self.command(now, session, command, print, out),
             Err(error) => {
-                if let Some(transaction) = &mut open.transaction {
-                    transaction.broken = true;
-                }
+                self.could_not(session, &words);
                 self.reply(session, Reply::Error(error.to_string()));
             }
         }
     }
 
-    fn reply(&mut self, session: u64, reply: Reply) {
+    /// A command was refused that what follows may rely on, though it is on its way already.
+    fn could_not(&mut self, session: u64, words: &[Bytes]) {
+        let Some(open) = self.sessions.get_mut(&session) else { return };
+        match &words.first().map_or_else(Vec::new, |name| name.to_ascii_uppercase())[..] {
+            b"MAINSTAY.ID" => open.naming = Naming::Refused,
+            b"WATCH" => open.watch_refused = true,
+            _ => {}
+        }
+        if let Some(transaction) = &mut open.transaction {
+            transaction.broken = true;
+        }
+    }
+
+    pub(super) fn reply(&mut self, session: u64, reply: Reply) {
         if let Some(open) = self.sessions.get_mut(&session) {
             open.take_answered(reply);
         }
@@ -105,18 +116,17 @@ impl Gateway {
         now: Time,
         session: u64,
         command: Command,
-        identity: Option<Identity>,
+        print: u64,
         out: &mut Vec<GatewayEffect>,
     ) {
-        if identity.is_some() && !matches!(command, Command::Write(..)) {
-            let error = "ERR MAINSTAY.ID names a write of one key, or EXEC; nothing was done";
-            return self.reply(session, Reply::Error(error.to_owned()));
-        }
         let open = self.sessions.get_mut(&session).expect("it is open");
         if open.protocol == Protocol::Two
             && open.subscriptions.count() > 0
             && let Some(reply) = while_subscribed(&command)
         {
+            if matches!(command, Command::Identify(_)) {
+                open.naming = Naming::Refused;
+            }
             return self.reply(session, reply);
         }
         let simple = match command {
@@ -126,13 +136,19 @@ impl Gateway {
             Command::Noted => Reply::Status("OK"),
             Command::ConnectionNumber => number(session),
             Command::Commands => Reply::Array(Vec::new()),
+            Command::CommandNames => {
+                Reply::Array(command::NAMES.iter().map(|name| Reply::text(*name)).collect())
+            }
+            Command::CommandCount => {
+                Reply::Integer(i64::try_from(command::NAMES.len()).expect("they are few"))
+            }
             Command::Info => Reply::text(self.info()),
             Command::Quit => {
                 open.closing = true;
                 Reply::Status("OK")
             }
             Command::Identify(identity) => {
-                open.identity = Some(identity);
+                open.naming = Naming::Named(identity);
                 Reply::Status("OK")
             }
             Command::Versions(on) => {
@@ -140,10 +156,6 @@ impl Gateway {
                 Reply::Status("OK")
             }
             Command::Explain => Reply::text(self.standing.explanation.clone()),
-            Command::Leave => {
-                out.push(GatewayEffect::Leave);
-                Reply::Status("OK")
-            }
             Command::NewClient => {
                 let place = Place { session, command: open.take(1, Together::One) };
                 self.wanting.push_back(Wanting::Reply(place));
@@ -152,6 +164,10 @@ impl Gateway {
             Command::Status => {
                 let place = Place { session, command: open.take(1, Together::One) };
                 return out.push(GatewayEffect::Status { place });
+            }
+            Command::Leave => {
+                let place = Place { session, command: open.take(1, Together::One) };
+                return out.push(GatewayEffect::Leave { place });
             }
             Command::Cut(addresses) => {
                 let place = Place { session, command: open.take(1, Together::One) };
@@ -168,7 +184,7 @@ impl Gateway {
             Command::Exec => Reply::Error("ERR EXEC without MULTI".to_owned()),
             Command::Discard => Reply::Error("ERR DISCARD without MULTI".to_owned()),
             Command::Unwatch => {
-                open.watched.clear();
+                open.watch_nothing();
                 Reply::Status("OK")
             }
             Command::Read { keys, reply: ReadReply::Watch, .. } => {
@@ -190,6 +206,9 @@ impl Gateway {
             }
             Command::Keys(pattern) => return self.begin_scan(now, session, Scan::keys(&pattern), out),
             Command::Size => return self.begin_scan(now, session, Scan::size(), out),
+            Command::Remove(_) if std::mem::take(&mut open.naming) != Naming::Unnamed => {
+                Reply::Error("ERR MAINSTAY.ID names a write of one key, or EXEC; nothing was done".to_owned())
+            }
             Command::Remove(keys) => {
                 let remove = |key: &Bytes| {
                     let operation = Operation::Remove { key: key.as_ref().into() };
@@ -197,10 +216,13 @@ impl Gateway {
                 };
                 return self.parts(now, session, keys.iter().map(remove).collect(), Together::Sum, out);
             }
-            Command::Write(operation, reply) => {
-                let part = (operation.key().to_vec(), Task::Write(operation, reply, identity));
-                return self.parts(now, session, vec![part], Together::One, out);
-            }
+            Command::Write(operation, reply) => match open.naming.take(print) {
+                Ok(named) => {
+                    let part = (operation.key().to_vec(), Task::Write(operation, reply, named));
+                    return self.parts(now, session, vec![part], Together::One, out);
+                }
+                Err(refusal) => refusal,
+            },
         };
         self.reply(session, simple);
     }

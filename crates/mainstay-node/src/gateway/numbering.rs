@@ -112,8 +112,8 @@ impl Gateway {
                     continue;
                 }
             };
-            let Task::Write(_, _, Some(identity)) = &part.task else { continue };
-            let client = identity.client;
+            let Task::Write(_, _, Some(named)) = &part.task else { continue };
+            let client = named.identity.client;
             match self.numbers.given(client) {
                 Some(true) => self.begin(now, part, out),
                 _ => self.refuse_number(now, client, part, out),
@@ -134,6 +134,13 @@ impl Gateway {
             client.0
         );
         self.finish(now, part, Reply::Error(why), out);
+    }
+
+    /// One name for two commands: whichever was meant, the other must not be taken for it.
+    pub(super) fn refuse_name(&mut self, now: Time, part: Part, out: &mut Vec<GatewayEffect>) {
+        let why = "ERR the identity of MAINSTAY.ID names another command already; nothing was done: what is no repetition has a \
+                   sequence of its own";
+        self.finish(now, part, Reply::Error(why.to_owned()), out);
     }
 
     /// What waits for a client number, or for it to be known, in vain.

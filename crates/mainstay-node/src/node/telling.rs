@@ -1,6 +1,7 @@
 //! What a node tells its replica: events as they come, and what is said once behind all that came together.
 
 use super::Node;
+use crate::resp::Reply;
 use mainstay_region::effect::RecordNumber;
 use mainstay_replica::definition::RegionId;
 use mainstay_replica::event::Event;
@@ -17,6 +18,16 @@ impl Node {
     pub(super) fn tell(&mut self, now: Time, event: Event) {
         self.undrained = true;
         self.replica.step(now, event, &mut self.effects);
+    }
+
+    /// Leaves the group, unless that would take its data along.
+    pub(super) fn leave(&mut self, now: Time) -> Reply {
+        if self.replica.view().is_some_and(|view| view.members.len() == 1) {
+            let error = "ERR it is the only member: stop it instead, nobody else has its data";
+            return Reply::Error(error.to_owned());
+        }
+        self.tell(now, Event::Leave);
+        Reply::Status("OK")
     }
 
     /// All that came together was told: what is said once for all of it goes out, and what is safe is said once for all records.

@@ -1,0 +1,131 @@
+//! The names of what a region does, and which of them is meant by one that it does not know.
+
+/// Every command of the Redis protocol that a node takes, as `COMMAND LIST` tells them.
+pub const NAMES: &[&str] = &[
+    "APPEND",
+    "CLIENT",
+    "COMMAND",
+    "DBSIZE",
+    "DECR",
+    "DECRBY",
+    "DEL",
+    "DISCARD",
+    "ECHO",
+    "EXEC",
+    "EXISTS",
+    "EXPIRE",
+    "EXPIREAT",
+    "EXPIRETIME",
+    "GET",
+    "GETDEL",
+    "GETEX",
+    "GETSET",
+    "HELLO",
+    "INCR",
+    "INCRBY",
+    "INFO",
+    "KEYS",
+    "MAINSTAY.CAS",
+    "MAINSTAY.EXPLAIN",
+    "MAINSTAY.ID",
+    "MAINSTAY.LEAVE",
+    "MAINSTAY.STATUS",
+    "MAINSTAY.VERSIONS",
+    "MGET",
+    "MSET",
+    "MULTI",
+    "PERSIST",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "PEXPIRETIME",
+    "PING",
+    "PSETEX",
+    "PSUBSCRIBE",
+    "PTTL",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "SCAN",
+    "SELECT",
+    "SET",
+    "SETEX",
+    "SETNX",
+    "STRLEN",
+    "SUBSCRIBE",
+    "TTL",
+    "TYPE",
+    "UNLINK",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "WATCH",
+];
+
+/// Longest name that is compared with ours, in bytes: nobody means one by more.
+const NAME_BYTES_MAX: usize = 32;
+
+/// Edits by which a name may be off.
+const EDITS_MAX: usize = 2;
+
+/// What to say of a name that is none of them.
+pub(super) fn hint(name: &str) -> String {
+    match nearest(name) {
+        Some(nearest) => format!("is it {nearest}? COMMAND LIST says what a region does"),
+        None => "COMMAND LIST says what a region does".to_owned(),
+    }
+}
+
+/// The name that differs least, if one differs by little.
+fn nearest(name: &str) -> Option<&'static str> {
+    let close = |candidate: &&str| {
+        let edits = edits(name.as_bytes(), candidate.as_bytes());
+        (edits <= EDITS_MAX && edits * 2 < candidate.len() + 1).then_some(edits)
+    };
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    NAMES
+        .iter()
+        .filter_map(|candidate| Some((close(candidate)?, *candidate)))
+        .min()
+        .map(|(_, nearest)| nearest)
+}
+
+/// How many letters have to be put in, left out, replaced or exchanged with the next (optimal string alignment).
+fn edits(from: &[u8], to: &[u8]) -> usize {
+    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
+    for at in 0..=from.len() {
+        for place in 0..=to.len() {
+            rows[at][place] = match (at, place) {
+                (0, _) => place,
+                (_, 0) => at,
+                _ => {
+                    let differs = usize::from(from[at - 1] != to[place - 1]);
+                    let mut least = (rows[at - 1][place] + 1)
+                        .min(rows[at][place - 1] + 1)
+                        .min(rows[at - 1][place - 1] + differs);
+                    if at > 1 && place > 1 && from[at - 1] == to[place - 2] && from[at - 2] == to[place - 1] {
+                        least = least.min(rows[at - 2][place - 2] + 1);
+                    }
+                    least
+                }
+            };
+        }
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_by_one_that_is_a_little_off_and_not_by_another() {
+        for (given, meant) in [("GTE", "GET"), ("INCRR", "INCR"), ("SUSCRIBE", "SUBSCRIBE"), ("GETS", "GET")]
+        {
+            assert_eq!(nearest(given), Some(meant), "{given}");
+        }
+        for other in ["LPUSH", "FLUSHALL", "X", "ZADD", &"GET".repeat(100)] {
+            assert_eq!(nearest(other), None, "{other}");
+        }
+        assert!(NAMES.is_sorted());
+    }
+}
