@@ -1,5 +1,6 @@
 //! Why a node does not run.
 
+use crate::retired::RetiredError;
 use crate::settings::ArbiterError;
 use crate::store::StoreError;
 use mainstay_disk::log::SealError;
@@ -46,6 +47,9 @@ pub enum NodeError {
     /// The directory.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Its node has left the group.
+    #[error(transparent)]
+    Retired(#[from] RetiredError),
     /// What the directory holds, or was asked to begin.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -34,6 +34,7 @@ mod native;
 mod numbers;
 mod peers;
 mod replies;
+mod retired;
 mod secure;
 mod session;
 mod store;

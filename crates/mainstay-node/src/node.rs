@@ -18,6 +18,7 @@ use crate::links::Links;
 use crate::native::Natives;
 use crate::peers::Peers;
 use crate::resp::Reply;
+use crate::retired;
 use crate::secure::Security;
 use crate::settings::{Entry, Settings};
 use crate::status::{self, Status};
@@ -123,6 +124,9 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
     let ended = node.run(queue, disk_queue).await?;
     // What was said last is on its way still.
     tokio::time::sleep(LAST_WORDS).await;
+    if ended == Ended::Left {
+        retired::retire(&settings.directory)?;
+    }
     node.store.seal()?;
     Ok(ended)
 }
@@ -175,6 +179,7 @@ impl Node {
         inputs: mpsc::Sender<Input>,
     ) -> Result<Self, NodeError> {
         let hint = format!("a node at {}, clients at {}", at.nodes, at.clients);
+        retired::check(&settings.directory)?;
         let (store, stored) = Store::open(&settings.directory, &hint, disk_done.clone())?;
         let me = JoinerId { address: of_group(at.nodes), store: store.id, life: store.life };
         let files = settings.certified.as_ref().map(|(files, _)| files);
@@ -448,7 +453,12 @@ impl Node {
             Effect::Unreadable { from } => {
                 tracing::error!(?from, "the nodes run versions that do not understand each other");
             }
-            Effect::Left => self.ended = Some(Ok(Ended::Left)),
+            Effect::Left => {
+                // Where no other one had a vote, the group waits for this store.
+                let last = self.replica.group().record().view();
+                let alone = last.is_none_or(|view| view.members.len() == 1);
+                self.ended = Some(Ok(if alone { Ended::Stopped } else { Ended::Left }));
+            }
             Effect::Stopped => {
                 let what = "a record could not be made durable".to_owned();
                 self.ended.get_or_insert(Err(NodeError::Disk { what }));

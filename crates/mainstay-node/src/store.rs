@@ -4,6 +4,7 @@
 //!   DIRECTORY/journal/   the journal, its lock, its ring        one instance for each region
 //!   DIRECTORY/group      the last record of the group
 //!   DIRECTORY/boot       in which run of the machine it was used last
+//!   DIRECTORY/left       it is used no more (retired.rs)
 //! ```
 //!
 //! A thread waits for the disk: the node itself never does. At level process a region's record is safe as soon as it is in the ring. While no page
@@ -421,7 +422,7 @@ fn restarted(directory: &Path) -> Result<bool, StoreError> {
 }
 
 /// Puts a file in the place of the one before: after a crash at any moment, one of the two is there, whole.
-fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let partial = directory.join(format!("{name}.partial"));
     let mut file = File::create(&partial)?;
     file.write_all(bytes)?;
