@@ -5,7 +5,7 @@ use crate::redis::Connection;
 use crate::verdict::{UsageError, Verdict};
 use crate::watch;
 use anyhow::Context;
-use mainstay::command_line::log_to_standard_error;
+use mainstay::command_line::{address, log_to_standard_error_unless_told};
 use mainstay_group::limits::Timing;
 use mainstay_node::gateway::GatewayTimes;
 use mainstay_node::node::{Ended, Listening, run as run_node};
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// How long a node may take to answer about its group.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Text for the end of the help of commands that say where a node stands.
+const EXIT_CODES: &str = "Exit codes: 0 the node serves; 1 it does not, and says why; 2 the command line is wrong; 3 no node answers there";
 
 /// `mainstay node`.
 #[derive(Debug, clap::Args)]
@@ -49,13 +52,13 @@ pub(crate) struct Node {
     #[arg(long, conflicts_with = "join")]
     init: bool,
     /// Ask to be let in at these nodes; not needed any more once it was a member, unless all others have moved.
-    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',', value_parser = address)]
     join: Vec<SocketAddr>,
     /// Where other nodes reach this one: a loopback address, unless there are certificates.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7171")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7171", value_parser = address)]
     listen: SocketAddr,
     /// Where clients of the Redis protocol reach it: the same.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7371")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7371", value_parser = address)]
     resp: SocketAddr,
     #[command(flatten)]
     certificates: Certificates,
@@ -63,12 +66,12 @@ pub(crate) struct Node {
     /// Endpoints: http:// on loopback; https:// with the certificates of --tls.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     arbiter: Vec<String>,
-    /// The region of a new group, fixed for good: pattern=one-hop, shards=16, ack=majority (or all), level=disk (or process).
-    #[arg(long, value_name = "NAME:SETTING=VALUE,…", requires = "init", default_value = "data", value_parser = region)]
+    /// The region of a new group, said with --init and fixed for good; who joins takes it from the others: pattern=one-hop, shards=16, ack=majority (or all), level=disk (or process).
+    #[arg(long, value_name = "NAME:SETTING=VALUE,…", requires = "init", conflicts_with = "join", default_value = "data", value_parser = region)]
     region: Definition,
     /// Connections of clients at the same time.
-    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    clients_max: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    clients_max: u32,
     /// Go on with what is left of a region at level process after a power loss: acknowledged writes may be missing. Only where no node has more.
     #[arg(long)]
     accept_loss: bool,
@@ -116,7 +119,7 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
     if let Some(parent) = node.parent {
         orphan::die_with(parent)?;
     }
-    log_to_standard_error();
+    log_to_standard_error_unless_told("warn,mainstay_node=info");
     let entry =
         if node.init { Entry::Begin(vec![node.region.clone()]) } else { Entry::Join(node.join.clone()) };
     let certified = node.certificates.files();
@@ -131,7 +134,7 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         entry,
         timing: Timing::default(),
         gateway: GatewayTimes::default(),
-        clients_max: node.clients_max,
+        clients_max: node.clients_max as usize,
         accept_loss: node.accept_loss,
         link_delay: Duration::from_micros(node.link_delay_us),
         certified,
@@ -165,12 +168,14 @@ fn announce(directory: &std::path::Path, at: Listening) {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Group {
     /// Say where a node stands: its view, its members, its regions.
+    #[command(after_help = EXIT_CODES)]
     Status(Asked),
     /// Say in a sentence whether a node serves, and if not, which side does and why.
+    #[command(after_help = EXIT_CODES)]
     Explain(Asked),
     /// Show where nodes stand, live, until it is interrupted.
     Watch(watch::Watch),
-    /// Take a node out of its group for good. Its directory cannot be used again.
+    /// Take a node out of its group for good: no node starts with its directory again.
     Leave(Asked),
 }
 
@@ -178,7 +183,7 @@ pub(crate) enum Group {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Asked {
     /// Where clients reach the node.
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = address)]
     node: SocketAddr,
     #[command(flatten)]
     certificates: Certificates,
@@ -207,7 +212,7 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
                 true => println!("{}", serde_json::json!({ "explanation": explanation })),
                 false => println!("{explanation}"),
             }
-            Ok(Verdict::Clean)
+            Ok(if explanation.starts_with("serves:") { Verdict::Clean } else { Verdict::Wrong })
         }
         Group::Watch(watch) => watch::run(watch),
         Group::Leave(asked) => {
@@ -258,12 +263,12 @@ fn tell(opened: io::Result<Connection>, node: SocketAddr, command: &[u8]) -> any
 
 fn in_words(status: &serde_json::Value) -> String {
     let word = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let mut text = format!(
-        "{}\nview {} of group {}\n",
-        word(&status["explanation"]),
-        status["view"],
-        word(&status["cluster"])
-    );
+    let view = match (status["view"].as_u64(), status["cluster"].as_str()) {
+        (_, None) => "in no group yet".to_owned(),
+        (Some(0), Some(group)) => format!("in no view of group {group}"),
+        (_, Some(group)) => format!("view {} of group {group}", status["view"]),
+    };
+    let mut text = format!("{}\n{view}\n", word(&status["explanation"]));
     for member in status["members"].as_array().into_iter().flatten() {
         let me = if member["me"] == true { ", this node" } else { "" };
         text.push_str(&format!("  {} since view {}{me}\n", word(&member["address"]), member["born"]));

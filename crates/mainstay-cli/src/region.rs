@@ -6,6 +6,7 @@
 use crate::node::status;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
+use mainstay::command_line::address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub(crate) enum Region {
   mainstay region verify 127.0.0.1:7371 127.0.0.1:7372 127.0.0.1:7373
 
 Exit code 0 when every shard was seen at the same version with the same hash at all of them; 1 when two copies differ, or when writes went on so fast that
-some shard was never seen at one version at all of them.")]
+some shard was never seen at one version at all of them; 2 when a node is named twice, or nodes of several groups are named; 3 when one does not answer.")]
     Verify(Verify),
 }
 
@@ -29,7 +30,7 @@ some shard was never seen at one version at all of them.")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
     /// Where clients reach the nodes: two or more.
-    #[arg(value_name = "ADDRESS:PORT", num_args = 2.., required = true)]
+    #[arg(value_name = "ADDRESS:PORT", num_args = 2.., required = true, value_parser = address)]
     nodes: Vec<SocketAddr>,
     /// How long to look for versions that all have.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
@@ -98,11 +99,18 @@ pub(crate) fn run(command: &Region) -> anyhow::Result<Verdict> {
     let began = Instant::now();
     let mut copies = Copies::default();
     loop {
-        let mut clusters = BTreeSet::new();
+        let (mut clusters, mut stores) = (BTreeSet::new(), BTreeSet::new());
         for &node in &nodes {
             let status = status(node).with_context(|| format!("the copy at {node} was not compared"))?;
             clusters.insert(status["cluster"].to_string());
+            stores.insert(status["store"].to_string());
             copies.take(node, &status);
+        }
+        if stores.len() < verify.nodes.len() {
+            let explanation =
+                "a node was named twice, and a copy is compared with those of others: name each node once"
+                    .to_owned();
+            return Err(UsageError { explanation }.into());
         }
         if clusters.len() > 1 {
             let explanation = "the nodes belong to different groups: name nodes of one".to_owned();

@@ -26,6 +26,17 @@ pub(crate) struct UsageError {
     pub(crate) explanation: String,
 }
 
+/// An error with its causes, each once: some name theirs themselves.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(&format!(": {cause}"));
+        }
+    }
+    text
+}
+
 /// The exit code of a command, after its error, if any, has been printed.
 #[must_use]
 pub(crate) fn exit_code(ended: anyhow::Result<Verdict>) -> ExitCode {
@@ -34,7 +45,7 @@ pub(crate) fn exit_code(ended: anyhow::Result<Verdict>) -> ExitCode {
         Ok(Verdict::Wrong) => ExitCode::from(1),
         Ok(Verdict::Named(code)) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("mainstay: {error:#}");
+            eprintln!("mainstay: {}", whole(&error));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 3 })
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::node::status;
 use crate::verdict::Verdict;
+use mainstay::command_line::address;
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     /// Where clients reach the nodes.
-    #[arg(value_name = "ADDRESS:PORT", num_args = 1.., required = true)]
+    #[arg(value_name = "ADDRESS:PORT", num_args = 1.., required = true, value_parser = address)]
     nodes: Vec<SocketAddr>,
     /// How often to look.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..))]

@@ -113,6 +113,12 @@ async fn greet(
             let why = "who has connected uses TLS, and this node was started without: give all nodes --tls and --name";
             return Err(io::Error::other(why));
         }
+        None if versions.starts_with(b"*") => {
+            say(stream, b"-ERR this port is for other nodes and the Rust client: clients of the Redis protocol use that of --resp\r\n").await?;
+            return Err(io::Error::other(
+                "who has connected speaks the Redis protocol, whose port is that of --resp",
+            ));
+        }
         None => return Err(io::Error::other("who has connected is no node")),
         Some(Versions::OURS) => {}
         Some(theirs) => {

@@ -38,3 +38,4 @@ mod retired;
 mod secure;
 mod session;
 mod store;
+mod transitions;

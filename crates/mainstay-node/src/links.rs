@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Bytes that wait for one other node; beyond, what is to be sent is dropped.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
@@ -34,6 +35,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The same, to a node that does not hear this one.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// A node to which there is no connection for so long is named in the log.
+const SILENCE_SAID_AFTER: Duration = Duration::from_secs(5);
 
 /// A node that was sent nothing for so many looks of [`Links::forget_idle`] is let go of.
 const IDLE_LOOKS_MAX: u32 = 60;
@@ -140,6 +144,26 @@ impl Link {
     }
 }
 
+/// Since when nobody is connected to, and whether the log says so.
+#[derive(Debug, Default)]
+struct Failed {
+    since: Option<Instant>,
+    said: bool,
+}
+
+impl Failed {
+    /// One more attempt has failed: said once, when they have gone on for so long that it is no restart.
+    fn log(&mut self, to: Address, error: &Ended) {
+        let to = of_socket(to);
+        tracing::debug!(%to, %error, "no connection to a node");
+        let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
+        if lasts >= SILENCE_SAID_AFTER && !self.said {
+            self.said = true;
+            tracing::warn!("no connection to the node at {to} for {} s: {error}", lasts.as_secs());
+        }
+    }
+}
+
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
@@ -147,6 +171,12 @@ enum Ended {
     Broken(#[from] ConnectError),
     #[error("{0}")]
     Refused(LinkRefusal),
+    #[error(
+        "what answers there speaks the Redis protocol: give the address of that node's --listen, not of its --resp"
+    )]
+    RedisPort,
+    #[error("what answers there is no node")]
+    NoNode,
 }
 
 impl Ended {
@@ -154,7 +184,7 @@ impl Ended {
     fn is_refusal(&self) -> bool {
         match self {
             Self::Broken(error) => error.is_refusal(),
-            Self::Refused(_) => true,
+            Self::Refused(_) | Self::RedisPort | Self::NoNode => true,
         }
     }
 }
@@ -168,17 +198,18 @@ impl Speaker {
         queued_bytes: Arc<AtomicUsize>,
     ) {
         // Nobody is called before there is something to say.
+        let mut failed = Failed::default();
         while let Some(first) = queue.recv().await {
             queued_bytes.fetch_sub(first.len(), Ordering::Relaxed);
             let mut pause = CONNECT_PAUSE;
-            match self.speak_once(to, first, &mut queue, &queued_bytes).await {
+            match self.speak_once(to, first, &mut queue, &queued_bytes, &mut failed).await {
                 Ok(()) => return,
                 Err(ended) if ended.is_refusal() => {
                     pause = REFUSED_PAUSE;
                     let by = of_socket(to);
                     let _ = self.inputs.send(Input::LinkRefused { by, why: ended.to_string() }).await;
                 }
-                Err(error) => tracing::debug!(to = %of_socket(to), %error, "no connection to a node"),
+                Err(error) => failed.log(to, &error),
             }
             tokio::time::sleep(pause).await;
             // It is too old to be of use.
@@ -195,10 +226,12 @@ impl Speaker {
         first: Bytes,
         queue: &mut mpsc::UnboundedReceiver<Bytes>,
         queued_bytes: &AtomicUsize,
+        failed: &mut Failed,
     ) -> Result<(), Ended> {
         let connection = self.next_connection.fetch_add(1, Ordering::Relaxed);
         let head = Head { connection, ..self.head };
         let stream = self.security.dial(of_socket(to), CONNECT_MAX).await?;
+        *failed = Failed::default();
         let (mut reading, mut writing) = tokio::io::split(stream);
         let write = async {
             writing.write_all(&[&head.bytes()[..], &first[..]].concat()).await?;
@@ -230,7 +263,8 @@ impl Speaker {
         heard_back.map_err(explained)?;
         match LinkRefusal::read(&said, head.cluster) {
             Some(refusal) => Err(Ended::Refused(refusal)),
-            None => Err(explained(io::ErrorKind::InvalidData.into()).into()),
+            None if said.starts_with(b"-ERR") => Err(Ended::RedisPort),
+            None => Err(Ended::NoNode),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::secure::Security;
 use crate::settings::{Entry, Settings};
 use crate::status::{self, Status};
 use crate::store::Store;
+use crate::transitions::Transitions;
 use bytes::Bytes;
 use mainstay_disk::open::draw_store_id;
 use mainstay_region::conversation::ToClient;
@@ -155,6 +156,7 @@ struct Node {
     arbiter: Option<Arbiter>,
     /// Why another node did not hear or let in this one, since it served last.
     refused: Option<String>,
+    transitions: Transitions,
     wake: Time,
     gateway_tick: Time,
     idle_look: Time,
@@ -235,6 +237,7 @@ impl Node {
             routes: HashMap::new(),
             arbiter,
             refused: None,
+            transitions: Transitions::new(now),
             wake: now,
             gateway_tick: now,
             idle_look: now,
@@ -435,7 +438,6 @@ impl Node {
                 _ => self.arbiter_is_silent("this node was started without --arbiter, and its group has one"),
             },
             Effect::Serving { view } => {
-                tracing::info!(view = view.id.0, members = view.members.len(), "serving");
                 if self.arbiter.is_some() && !view.arbitrated {
                     tracing::warn!("this group was begun without an arbiter: --arbiter is not used");
                 }
@@ -445,10 +447,7 @@ impl Node {
                 self.gateway.view(now, &view, &mut self.asked);
                 self.tell_all_standing(now);
             }
-            Effect::NotServing { explanation } => {
-                tracing::info!(%explanation, "not serving");
-                self.stand(now);
-            }
+            Effect::NotServing { .. } => self.stand(now),
             Effect::Refused { refusal } => self.refused_by(&format!("not let in: {refusal}")),
             Effect::Unreadable { from } => {
                 tracing::error!(?from, "the nodes run versions that do not understand each other");
@@ -566,8 +565,12 @@ impl Node {
 
     /// Tells the gateway whether this node serves, and why not.
     fn stand(&mut self, now: Time) {
-        let explanation = self.explain(now);
-        let standing = Standing { serves: self.replica.serves(now) && self.region.is_some(), explanation };
+        let serves = self.replica.serves(now) && self.region.is_some();
+        let installed = self.replica.group().record().installed.as_ref();
+        if let Some(line) = self.transitions.note(now, &self.replica.explain(now), serves, installed) {
+            line.log();
+        }
+        let standing = Standing { serves, explanation: self.explain(now) };
         self.gateway.stand(now, standing, &mut self.asked);
     }
 

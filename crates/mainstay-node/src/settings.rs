@@ -93,8 +93,11 @@ impl Arbiter {
         let good = |endpoint: &&String| {
             let authority =
                 |scheme| endpoint.strip_prefix(scheme).map(|rest: &str| rest.trim_end_matches('/'));
-            let plain = authority("http://").and_then(|at| at.parse::<SocketAddr>().ok());
-            plain.is_some_and(|at| at.ip().is_loopback())
+            let loopback = |at: &str| {
+                let named = at.strip_prefix("localhost:").is_some_and(|port| port.parse::<u16>().is_ok());
+                named || at.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback())
+            };
+            authority("http://").is_some_and(loopback)
                 || (secure && authority("https://").is_some_and(|at| !at.is_empty() && !at.contains('/')))
         };
         if let Some(given) = endpoints.iter().find(|endpoint| !good(endpoint)) {
@@ -193,7 +196,7 @@ mod tests {
             at("http://127.0.0.1:2379/", false).expect("it is good").endpoints,
             ["http://127.0.0.1:2379"]
         );
-        assert!(at("https://etcd.example:2379", true).is_ok());
+        assert!(at("https://etcd.example:2379", true).is_ok() && at("http://localhost:2379", false).is_ok());
         for (endpoint, secure) in [
             ("https://10.0.0.9:2379", false),
             ("http://10.0.0.9:2379", true),

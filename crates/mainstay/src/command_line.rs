@@ -15,7 +15,8 @@ use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub struct Flags {
     #[arg(long, value_name = "DIRECTORY")]
     pub stripe: Vec<PathBuf>,
     /// Where to listen; port 0 lets the operating system choose
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// What answers and outputs wait for: disk (survives power loss), process (survives kill -9), memory (survives nothing)
     #[arg(long)]
@@ -235,8 +236,29 @@ pub fn run<S>(server: Server<S>) -> ExitCode {
 /// Logs warnings and errors to standard error, or what the variable `MAINSTAY_LOG` says (as in `RUST_LOG`). Does nothing
 /// when the program has a subscriber of its own.
 pub fn log_to_standard_error() {
-    let filter = EnvFilter::try_from_env("MAINSTAY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    log_to_standard_error_unless_told("warn");
+}
+
+/// The same, where more or less than warnings is worth a line unless `MAINSTAY_LOG` says otherwise. Colours are for terminals.
+pub fn log_to_standard_error_unless_told(filter: &str) {
+    let filter = EnvFilter::try_from_env("MAINSTAY_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    let _ = log.with_writer(std::io::stderr).try_init();
+}
+
+/// Reads an address and a port; `localhost` is 127.0.0.1. Other names are not looked up: a group knows its nodes by their addresses.
+///
+/// # Errors
+/// What is no address, in words.
+pub fn address(given: &str) -> Result<SocketAddr, String> {
+    let here = given.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    match here {
+        Some(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        None => given
+            .parse()
+            .map_err(|_| "no IP address and port: 127.0.0.1:7171, [::1]:7171 or localhost:7171".to_owned()),
+    }
 }
 
 const AFTER_HELP: &str = "\

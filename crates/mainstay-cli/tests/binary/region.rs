@@ -19,9 +19,16 @@ impl Node {
     }
 
     fn start_at(folder: &Folder, name: &str, listen: &str, more: &[&str]) -> Self {
+        Self::start_on(folder, name, [listen, "127.0.0.1:0"], more)
+    }
+
+    /// Starts a node that listens there for nodes and for clients, and logs into `NAME.log` of the folder.
+    pub(crate) fn start_on(folder: &Folder, name: &str, [listen, resp]: [&str; 2], more: &[&str]) -> Self {
         let mut command = mainstay(folder);
-        command.args(["node", "--dir", name, "--listen", listen, "--resp", "127.0.0.1:0"]).args(more);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+        command.args(["node", "--dir", name, "--listen", listen, "--resp", resp]).args(more);
+        let log = folder.path(&format!("{name}.log"));
+        let log = std::fs::File::options().append(true).create(true).open(log).expect("a log can be made");
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the binary runs");
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("it is a pipe");
         BufReader::new(out).read_line(&mut line).expect("a node says where it listens");
@@ -101,7 +108,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-fn wait_for_members(folder: &Folder, node: &Node, count: usize) {
+pub(crate) fn wait_for_members(folder: &Folder, node: &Node, count: usize) {
     wait_for(&format!("a view of {count}"), || {
         let status = node.status(folder);
         let members = status["members"].as_array().map_or(0, Vec::len);
@@ -134,6 +141,10 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     let listener = Listener::new(&second, channel);
     assert_eq!(listener.hears(), ["subscribe", channel, "1"]);
     assert_eq!(third.redis("SET told 1\nDEL told\n"), "OK\n1");
+    assert_eq!(listener.hears(), ["message", channel, "set"]);
+    assert_eq!(listener.hears(), ["message", channel, "del"]);
+    // What is past is removed, and said as Redis says it.
+    assert_eq!(third.redis("SET told 1\nEXPIRE told -1\n"), "OK\n1");
     assert_eq!(listener.hears(), ["message", channel, "set"]);
     assert_eq!(listener.hears(), ["message", channel, "del"]);
     // As one, at another node than before; and what has an end is gone by it, for every node.
@@ -190,6 +201,86 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
     assert!(ended.success(), "{ended}");
     wait_for_members(&folder, &first, 2);
     assert_eq!(second.redis("GET named\n"), "1");
+    let again = run(
+        &folder,
+        &["node", "--dir", "n3", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--join", &others],
+    );
+    assert!(again.code == 3 && again.err.contains("has left its group for good"), "{}", again.err);
+    // One line for each change, for people: no colours where there is no terminal.
+    let log = std::fs::read_to_string(folder.path("n2.log")).expect("it logs");
+    let gone = |why: &str| log.lines().any(|line| line.contains("is out, because") && line.contains(why));
+    assert!(log.contains("serves view v") && log.contains(" came"), "{log}");
+    assert!(gone("heard nothing of it") && gone("asked to leave") && !log.contains('\u{1b}'), "{log}");
+}
+
+#[test]
+fn who_asks_at_the_wrong_place_or_of_a_node_without_majority_is_told_so() {
+    let folder = Folder::new();
+    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    wait_for_members(&folder, &first, 1);
+    let (nodes_at, clients_at) = (first.nodes_at.to_string(), first.clients_at.to_string());
+    // Each port at the other's.
+    let lost = Node::start(&folder, "lost", &["--join", &clients_at]);
+    let asked = |command: &str, at: &str| run(&folder, &["group", command, at]);
+    let said = wait_for("a reason", || {
+        let said = asked("status", &lost.clients_at.to_string());
+        said.out.contains("not of its --resp").then_some(said)
+    });
+    assert!(
+        said.code == 1 && said.out.contains("in no group yet") && !said.out.contains("null"),
+        "{}",
+        said.out
+    );
+    drop(lost);
+    for command in ["status", "explain"] {
+        let said = asked(command, &nodes_at);
+        assert!(said.code == 3 && said.err.contains("use that of --resp"), "{}", said.err);
+        assert_eq!(asked(command, "127.0.0.1:1").code, 3);
+        assert_eq!(asked(command, &clients_at).code, 0);
+    }
+    assert_eq!(asked("status", &clients_at.replace("127.0.0.1", "localhost")).code, 0);
+    let said = run(&folder, &["region", "verify", &clients_at, &clients_at]);
+    assert!(said.code == 2 && said.err.contains("named twice"), "{}", said.err);
+    let taken =
+        run(&folder, &["node", "--dir", "n2", "--init", "--listen", &nodes_at, "--resp", "127.0.0.1:0"]);
+    assert_eq!((taken.code, taken.err.matches("in use").count()), (3, 1), "{}", taken.err);
+    // The last one has the data.
+    let said = first.redis("MAINSTAY.LEAVE\n");
+    assert!(said.contains("it is the only member"), "{said}");
+    let left = run(&folder, &["group", "leave", &clients_at]);
+    assert!(left.code == 2 && left.err.contains("only member"), "{}", left.err);
+
+    let second = Node::start(&folder, "n2", &["--join", &nodes_at]);
+    wait_for_members(&folder, &second, 2);
+    first.kill();
+    let second_at = second.clients_at.to_string();
+    wait_for("that it serves no more", || (asked("status", &second_at).code == 1).then_some(()));
+    let said = asked("explain", &second_at);
+    assert!(said.code == 1 && said.out.starts_with("minority: "), "{}", said.out);
+    let said = second.redis("GET k\n");
+    assert!(said.starts_with("CLUSTERDOWN minority: "), "{said}");
+}
+
+#[test]
+fn a_value_beyond_the_limit_is_refused_with_limit_and_unit_though_more_of_it_is_on_its_way() {
+    let folder = Folder::new();
+    let node = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    wait_for_members(&folder, &node, 1);
+    for bytes in [1 << 20, (1 << 20) + 1, 3 << 20] {
+        let mut connection = std::net::TcpStream::connect(node.clients_at).expect("it listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
+        let mut command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").into_bytes();
+        command.resize(command.len() + bytes, b'x');
+        command.extend_from_slice(b"\r\n");
+        connection.write_all(&command).expect("it is taken, or read away");
+        let mut said = String::new();
+        BufReader::new(&connection).read_line(&mut said).expect("it is told");
+        let expected = match bytes == 1 << 20 {
+            true => "+OK\r\n".to_owned(),
+            false => format!("{bytes} bytes, and the limit is 1048576 bytes"),
+        };
+        assert!(said.contains(&expected), "{said}");
+    }
 }
 
 #[test]
@@ -290,6 +381,9 @@ fn what_a_node_cannot_do_is_said() {
         (&[][..], "--init"),
         (&["--init", "--region", "a:pattern=far"][..], "one-hop"),
         (&["--init", "--region", "a:shards=0"][..], "0 shards"),
+        (&["--join", "127.0.0.1:1", "--region", "a"][..], "--region"),
+        (&["--init", "--clients-max", "0"][..], "--clients-max"),
+        (&["--join", "elsewhere:7171"][..], "localhost:7171"),
     ] {
         let said = refused(
             &[&["node", "--dir", "n", "--resp", "127.0.0.1:0", "--listen", "127.0.0.1:0"][..], more].concat(),

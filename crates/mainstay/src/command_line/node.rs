@@ -31,7 +31,7 @@ pub struct NodeFlags {
     #[arg(long, help_heading = CLUSTER, value_name = "LIST", env = "MAINSTAY_NODES", value_delimiter = ',', requires = "node")]
     pub nodes: Vec<Listed>,
     /// Where to listen for the other nodes [default: the address in --nodes]
-    #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node")]
+    #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node", value_parser = super::address)]
     pub node_listen: Option<SocketAddr>,
     /// Take a place in a replicated region, by these of its nodes (`mainstay node`): the others find this one there, wherever it listens, and a
     /// second process that is the same node is refused or takes its place
