@@ -4,7 +4,8 @@
 #   gcc, libc6-dev   a C compiler and linker: rustc links with it, and rustls' cryptography (ring) has C and assembly
 #   git, curl        the checkout, and the requests that tests send as a user would
 #   wrk              a public load generator: one test drives a service with it under kills
-#   redis-tools      redis-cli: a test drives a replicated region with it while nodes die
+#   redis-tools, python3-redis
+#                    redis-cli, redis-benchmark and a client library: tests drive a replicated region with them while nodes die
 #   etcd-server      etcd: the arbiter of a group of two, in a test
 #   gdb          tests of `mainstay mpi replay --gdb`
 #   Open MPI, MPICH, gfortran, mpi4py, NetPIPE
@@ -19,18 +20,19 @@
 # something is missing. Exit codes: 0 all there, or only parts missing whose tests are skipped by name; 1 cannot build.
 set -euo pipefail
 
-declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk" [redis-cli]="redis-tools" [etcd]="etcd-server"
+declare -A package_of=([cc]="gcc libc6-dev" [git]="git" [curl]="curl" [wrk]="wrk" [redis-cli]="redis-tools" [redis-py]="python3-redis" [etcd]="etcd-server"
     [mpicc.openmpi]="libopenmpi-dev openmpi-bin" [mpicc.mpich]="libmpich-dev mpich" [gfortran]="gfortran" [gdb]="gdb" [mpi4py]="python3-mpi4py"
     [NPmpich2]="netpipe-mpich2")
-wanted=(cc git curl wrk redis-cli etcd)
+wanted=(cc git curl wrk redis-cli redis-py etcd)
 if [[ -z ${MAINSTAY_SETUP_WITHOUT_MPI:-} ]]; then
     wanted+=(mpicc.openmpi mpicc.mpich gfortran mpi4py NPmpich2 gdb)
 fi
 
-# mpi4py is no command but a module of the system's Python.
+# These are no commands but modules of the system's Python.
+declare -A module_of=([mpi4py]="mpi4py" [redis-py]="redis")
 present() {
-    if [[ $1 == mpi4py ]]; then
-        /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("mpi4py") is None)' >/dev/null 2>&1
+    if [[ -n ${module_of[$1]:-} ]]; then
+        /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' "${module_of[$1]}" >/dev/null 2>&1
     else
         command -v "$1" >/dev/null 2>&1
     fi

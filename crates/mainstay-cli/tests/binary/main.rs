@@ -13,6 +13,7 @@ mod mpi_damage;
 mod nodes;
 mod outputs;
 mod places;
+mod redis_clients;
 mod region;
 mod serve;
 mod sim;
