@@ -13,12 +13,23 @@ use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, Member, MemberId, View, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Patience is doubled at most so often.
+const DOUBLED_MAX: u32 = 2;
 
 /// A change of the view under way.
 #[derive(Debug)]
 pub(crate) struct Change {
     ballot: Ballot,
+    /// When it last got on: one more has promised or accepted, or this process's own disk has kept it waiting.
     since: Time,
+    /// When it is said again to those who have not answered, and how long after that once more: what is said can be long.
+    again: Time,
+    pause: Duration,
+    /// Its proposer lacked the data when it began: whoever comes may be the one who has it. What has become of that since counts for the next change; else
+    /// one that was begun to let somebody in would not.
+    lacks_data: bool,
     phase: Phase,
     promises: BTreeMap<StoreId, Promised>,
     /// Who promised.
@@ -49,6 +60,9 @@ impl Group {
         self.change = Some(Change {
             ballot,
             since: now,
+            again: now.after(self.config.timing.beat),
+            pause: self.config.timing.beat,
+            lacks_data: self.lacks_data(now),
             phase: Phase::Preparing,
             promises: BTreeMap::new(),
             from: BTreeMap::new(),
@@ -85,11 +99,13 @@ impl Group {
             return;
         }
         for &(member, left_ns) in &promised.grants {
-            let ends = now.after(timing.outlasting(std::time::Duration::from_nanos(left_ns)));
+            let ends = now.after(timing.outlasting(Duration::from_nanos(left_ns)));
             let latest = change.leases.entry(member).or_insert(ends);
             *latest = ends.max(*latest);
         }
-        change.promises.insert(from.store, promised);
+        if change.promises.insert(from.store, promised).is_none() {
+            change.since = now;
+        }
         change.from.insert(from.store, from);
         self.enough_promises(now, out);
     }
@@ -109,7 +125,7 @@ impl Group {
             return self.propose(now, proposal, out);
         }
         match ground {
-            Ground::Reports(base) => self.settle(base, out),
+            Ground::Reports(base) => self.settle(now, base, out),
             Ground::Cut => {
                 let (base, cut) = (installed.base, installed.cut.clone());
                 self.propose_next(now, (base, cut), out);
@@ -118,9 +134,10 @@ impl Group {
     }
 
     /// Asks the regions what of the view counts.
-    fn settle(&mut self, base: ViewId, out: &mut Vec<Effect>) {
+    fn settle(&mut self, now: Time, base: ViewId, out: &mut Vec<Effect>) {
         let (Some(view), Some(change)) = (self.record.view(), &mut self.change) else { return };
         change.phase = Phase::Settling { base };
+        change.since = now;
         let ready = change.promises.iter().filter(|(_, promised)| promised.ready == base);
         let reports = ready.map(|(store, promised)| (change.from[store], promised.report.clone())).collect();
         out.push(Effect::Settle { view: view.id, ballot: change.ballot, reports });
@@ -169,11 +186,14 @@ impl Group {
             if member.joiner.store == self.me.store {
                 return (!self.is_member()).then_some(Because::Replaced);
             }
-            if let Some(because) = self.verdicts.get(&member.id()) {
-                return Some(*because);
+            let up = change.from.get(&member.joiner.store) == Some(&member.joiner);
+            match self.verdicts.get(&member.id()) {
+                // It was silent, and is not any more.
+                Some(Because::Silent { .. }) if up => return None,
+                Some(because) => return Some(*because),
+                None => {}
             }
             // Out of stores that came back: only those members are known to be up that have promised.
-            let up = change.from.get(&member.joiner.store) == Some(&member.joiner);
             (!self.is_member() && !up).then_some(Because::Absent)
         };
         let (mut members, mut departures) = (Vec::new(), Vec::new());
@@ -194,7 +214,11 @@ impl Group {
         let hears = |waiting: &&Waiting| {
             waiting.hears || change.from.get(&waiting.joiner.store) == Some(&waiting.joiner)
         };
-        let joiners = self.joiners.values().filter(hears).filter(|waiting| !self.learns_first(waiting));
+        let joiners = self
+            .joiners
+            .values()
+            .filter(hears)
+            .filter(|waiting| !self.learns_first(waiting, change.lacks_data));
         let mut joiners: Vec<_> =
             joiners.map(|waiting| (waiting.since, waiting.joiner, &waiting.offer)).collect();
         if !self.is_member() {
@@ -221,7 +245,7 @@ impl Group {
     fn propose(&mut self, now: Time, proposal: Proposal, out: &mut Vec<Effect>) {
         let arbitrated = self.record.view().is_some_and(|view| view.arbitrated);
         let from = self.record.view_id();
-        let acceptors = self.acceptors(now);
+        let (acceptors, beat) = (self.acceptors(now), self.config.timing.beat);
         let Some(change) = &mut self.change else { return };
         let ballot = change.ballot;
         if arbitrated {
@@ -230,6 +254,7 @@ impl Group {
             return;
         }
         change.phase = Phase::Accepting { proposal: proposal.clone(), accepted: BTreeSet::new() };
+        (change.since, change.again, change.pause) = (now, now.after(beat), beat);
         for to in acceptors.into_values() {
             self.send(to, Body::Accept { ballot, proposal: proposal.clone() }, out);
         }
@@ -238,7 +263,9 @@ impl Group {
     pub(crate) fn accepted(&mut self, now: Time, from: StoreId, ballot: Ballot, out: &mut Vec<Effect>) {
         let Some(change) = self.change.as_mut().filter(|change| change.ballot == ballot) else { return };
         let Phase::Accepting { proposal, accepted } = &mut change.phase else { return };
-        accepted.insert(from);
+        if accepted.insert(from) {
+            change.since = now;
+        }
         let (proposal, accepted) = (proposal.clone(), accepted.clone());
         let view = self.record.view().expect("who proposes knows a view");
         let votes = accepted.iter().map(|&store| view.weight_of(store)).sum();
@@ -300,13 +327,41 @@ impl Group {
         }
     }
 
+    /// How long nothing may come of a ballot before another one is tried. Each ballot of a view has twice the patience of the one before: a ballot that
+    /// is given up while disks are at it costs another write of each, so that no view would ever be agreed on with disks slower than a fixed time.
+    pub(crate) fn patience(&self) -> Duration {
+        let rounds = self.rounds_seen.max(self.record.promised.round);
+        self.config.timing.change * (1 << rounds.saturating_sub(1).min(DOUBLED_MAX))
+    }
+
+    /// Whether one who has not answered is heard: then its answer comes, when its disk is done with it.
+    fn waits_for_others(&self, now: Time, change: &Change) -> bool {
+        let answered = |store: &StoreId| match &change.phase {
+            Phase::Preparing => change.promises.contains_key(store),
+            Phase::Accepting { accepted, .. } => accepted.contains(store),
+            _ => true,
+        };
+        let mut members = self.record.view().into_iter().flat_map(|view| &view.members);
+        members.any(|member| !answered(&member.joiner.store) && self.is_reachable(now, member))
+    }
+
     /// Says again what may have been lost, goes on without those who do not answer, and gives up after a while.
     pub(crate) fn drive_change(&mut self, now: Time, out: &mut Vec<Effect>) {
-        let acceptors = self.acceptors(now);
-        let from = self.record.view_id();
-        let Some(change) = &self.change else { return };
+        let (acceptors, from) = (self.acceptors(now), self.record.view_id());
+        let (patience, waits_for_disk) = (self.patience(), !self.is_recorded());
+        let unanswered = self.change.as_ref().is_some_and(|change| self.waits_for_others(now, change));
+        let Some(change) = &mut self.change else { return };
+        if waits_for_disk {
+            // Nothing was said yet that others could answer.
+            change.since = now;
+        }
+        let says_again = now >= change.again;
+        if says_again {
+            change.pause = (change.pause * 2).min(self.config.timing.beat * 8);
+            change.again = now.after(change.pause);
+        }
         let ballot = change.ballot;
-        let given_up = now.since(change.since) > self.config.timing.change;
+        let given_up = now.since(change.since) > patience && !unanswered;
         match &change.phase {
             Phase::Outlasting { .. } => self.outlast(now, out),
             Phase::Arbitrating { proposal } => {
@@ -316,12 +371,15 @@ impl Group {
             _ if given_up => self.change = None,
             Phase::Preparing => {
                 let promised: BTreeSet<_> = change.promises.keys().copied().collect();
-                for (_, to) in acceptors.into_iter().filter(|(store, _)| !promised.contains(store)) {
+                for (_, to) in
+                    acceptors.into_iter().filter(|(store, _)| says_again && !promised.contains(store))
+                {
                     self.send(to, Body::Prepare { ballot }, out);
                 }
                 self.enough_promises(now, out);
             }
             Phase::Settling { .. } => {}
+            Phase::Accepting { .. } if !says_again => {}
             Phase::Accepting { proposal, accepted } => {
                 let (proposal, accepted) = (proposal.clone(), accepted.clone());
                 for (_, to) in acceptors.into_iter().filter(|(store, _)| !accepted.contains(store)) {

@@ -100,6 +100,10 @@ impl Group {
                 if echo > 0 && now.since(Time(echo)) <= timing.lease {
                     self.suspicion.hear(from.store, now);
                 }
+                match grants {
+                    true => self.ending.remove(&from.store),
+                    false => self.ending.insert(from.store),
+                };
                 if ready {
                     self.ready.insert(from.store);
                 }

@@ -94,6 +94,10 @@ pub struct Group {
     pub(crate) me: JoinerId,
     pub(crate) record: Record,
     pub(crate) standing: Standing,
+    /// The ticket of the record that was the first to name the view; 0: this life has found it.
+    pub(crate) entered: u64,
+    /// When it learned of the view.
+    pub(crate) entered_at: Time,
     /// When this life began, if it is not the store's first.
     pub(crate) returned_at: Option<Time>,
     pub(crate) leases: Leases,
@@ -107,6 +111,8 @@ pub struct Group {
     pub(crate) leaving: bool,
     /// Other members that have said that they have all the data of the view.
     pub(crate) ready: BTreeSet<StoreId>,
+    /// Other members whose last beat granted nothing: they have promised, and who is heard of them goes on with the change by itself.
+    pub(crate) ending: BTreeSet<StoreId>,
     pub(crate) wedged: Option<Wedged>,
     /// How often this life has asked its regions for a report.
     pub(crate) reports_asked: u64,
@@ -150,6 +156,8 @@ impl Group {
             me,
             record,
             standing: Standing::Outside,
+            entered: 0,
+            entered_at: now,
             returned_at,
             leases: Leases::default(),
             suspicion: Suspicion::default(),
@@ -159,6 +167,7 @@ impl Group {
             leavers: BTreeSet::new(),
             leaving: false,
             ready: BTreeSet::new(),
+            ending: BTreeSet::new(),
             wedged: None,
             reports_asked: 0,
             change: None,
@@ -205,6 +214,7 @@ impl Group {
         });
         let ticket = self.persist(out);
         self.standing = Standing::Member { installed: Some(ticket) };
+        self.entered = ticket;
         self.suspicion.begin(&view, self.me.store, now);
         self.emit(Effect::Installed { view, cut: begin.cut }, out);
         Ok(())
@@ -229,8 +239,17 @@ impl Group {
     /// Whether the regions of this process take in what others of the view send: they have all the data, and the view has not ended here.
     #[must_use]
     pub fn admits(&self) -> bool {
+        self.is_installed() && self.wedged.is_none()
+    }
+
+    /// It has all the data of its view, and a later life of its store would know it.
+    fn is_installed(&self) -> bool {
         matches!(self.standing, Standing::Member { installed: Some(ticket) } if self.outbox.is_durable(ticket))
-            && self.wedged.is_none()
+    }
+
+    /// A later life of its store would know the view, and what it owes its members.
+    fn has_entered(&self) -> bool {
+        self.outbox.is_durable(self.entered)
     }
 
     /// The view that this process is in.
@@ -282,10 +301,11 @@ impl Group {
     pub(crate) fn beat(&mut self, now: Time, out: &mut Vec<Effect>) {
         let members = self.record.view().into_iter().flat_map(|view| &view.members);
         let others: Vec<JoinerId> = members.map(|m| m.joiner).filter(|joiner| *joiner != self.me).collect();
+        // Who has promised lets nobody serve for longer.
+        let grants = self.has_entered() && self.wedged.is_none();
+        let ready = self.is_installed();
         for other in others {
-            // Who has promised lets nobody serve for longer.
-            let grants = self.wedged.is_none();
-            let (echo, ready) = (self.leases.echo(other.store, grants), self.record.is_ready());
+            let echo = self.leases.echo(other.store, grants);
             self.send(other.address, Body::Beat { sent: now.0, echo, grants, ready }, out);
         }
     }
@@ -296,9 +316,22 @@ impl Group {
         self.emit(Effect::Send { to, message }, out);
     }
 
-    /// Lets an effect leave when every record so far is durable.
+    /// Lets an effect leave when every record so far is durable; but what holds whatever of them a crash would forget leaves at once, so that who waits
+    /// for its disk is not taken for dead.
     pub(crate) fn emit(&mut self, effect: Effect, out: &mut Vec<Effect>) {
-        let leaves = match self.config.rules.keep(Rule::PromiseDurable) {
+        let rests_on_record = match &effect {
+            Effect::Send { message, .. } => match message.body {
+                // A beat grants nothing, and is not ready, before the record that this rests on is durable.
+                Body::Beat { .. } | Body::Verify { .. } | Body::Verified { .. } | Body::Located { .. } => {
+                    false
+                }
+                // What is decided stays so.
+                Body::Join { .. } | Body::Install { .. } => !self.has_entered(),
+                _ => true,
+            },
+            _ => true,
+        };
+        let leaves = match rests_on_record && self.config.rules.keep(Rule::PromiseDurable) {
             true => self.outbox.hold(effect, self.config.limits.waiting_messages_max),
             false => Some(effect),
         };
@@ -321,6 +354,11 @@ impl Group {
         self.record.put(&mut record);
         out.push(Effect::Persist { ticket, record });
         ticket
+    }
+
+    /// Whether every record so far is durable.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.outbox.is_clear()
     }
 
     fn tick(&mut self, now: Time, out: &mut Vec<Effect>) {
@@ -376,10 +414,11 @@ impl Group {
         if self.change.is_some() {
             return;
         }
-        let timing = &self.config.timing;
+        let turn = self.config.timing.change * u32::try_from(rank).unwrap_or(u32::MAX);
         let begins = match &self.wedged {
             Some(wedged) => {
-                now.since(wedged.since) > timing.change * (1 + u32::try_from(rank).unwrap_or(u32::MAX))
+                let waited = now.since(wedged.since) > self.patience() + turn;
+                waited && !self.eligible(now).take(rank).any(|store| self.ending.contains(&store))
             }
             None => rank == 0 && self.wants_change(now),
         };
@@ -391,7 +430,7 @@ impl Group {
     fn wants_change(&self, now: Time) -> bool {
         let gathered = |waiting: &Waiting| {
             waiting.hears
-                && !self.learns_first(waiting)
+                && !self.learns_first(waiting, self.lacks_data(now))
                 && now.since(waiting.since) >= self.config.timing.gathering
         };
         !self.verdicts.is_empty() || !self.who_leaves().is_empty() || self.joiners.values().any(gathered)

@@ -35,7 +35,7 @@ impl Group {
         self.record.installed = Some(proposal);
         self.record.promised = crate::ballot::Ballot::NONE;
         self.record.accepted = None;
-        self.persist(out);
+        (self.entered, self.entered_at) = (self.persist(out), now);
         self.forget_view();
         self.learned = false;
         if named {
@@ -119,6 +119,7 @@ impl Group {
         self.verdicts.clear();
         self.leavers.clear();
         self.ready.clear();
+        self.ending.clear();
         self.acquitted = None;
         self.rounds_seen = 0;
     }

@@ -59,7 +59,7 @@ impl Group {
                     && member.joiner.store != self.me.store
             });
             self.verdicts.extend(gone.map(|member| (member.id(), Because::Replaced)));
-            if is_in || (knows < view.id && known.is_some()) {
+            if knows < view.id && known.is_some() {
                 // It is in and was not told, or it votes on what follows this view once it knows it.
                 self.send(from.address, Body::Install { proposal: installed }, out);
             }
@@ -94,7 +94,7 @@ impl Group {
                 return;
             }
             let lets_in = self.coordinator(now) == Some(self.me.store) && self.serves(now);
-            if lets_in && knows < self.record.view_id() && self.learns_first(&asks) {
+            if lets_in && knows < self.record.view_id() && self.learns_first(&asks, self.lacks_data(now)) {
                 let proposal = self.record.installed.clone().expect("a member knows a view");
                 self.send(from.address, Body::Install { proposal }, out);
             }
@@ -121,9 +121,17 @@ impl Group {
 
     /// Whether one who asks is to be filled before it is let in, so that the view does not wait for it: a server that is new here. A store of
     /// the view counts in any case; and while this member lacks the data itself, whoever comes may be the one who has it.
-    pub(crate) fn learns_first(&self, waiting: &Waiting) -> bool {
+    pub(crate) fn learns_first(&self, waiting: &Waiting, lacks_data: bool) -> bool {
         let is_new = self.record.view().is_none_or(|view| view.of_store(waiting.joiner.store).is_none());
-        is_new && !waiting.learned && waiting.offer.kind == MemberKind::Server && self.record.is_ready()
+        is_new && !waiting.learned && waiting.offer.kind == MemberKind::Server && !lacks_data
+    }
+
+    /// Whether this member lacks the data of its view, and not only for as long as its disk is at the cut: who has what that builds on, has the rest soon.
+    pub(crate) fn lacks_data(&self, now: Time) -> bool {
+        let has_base =
+            self.record.installed.as_ref().is_some_and(|installed| self.record.ready >= installed.base);
+        let soon = now.since(self.entered_at) <= self.config.timing.change * 4;
+        !(self.record.is_ready() || has_base && soon)
     }
 
     /// A member shows the view that it serves to this process, which is not in it.
@@ -323,7 +331,7 @@ impl Group {
         // The oldest store begins; where nothing comes of it, or the oldest hears too few, the next one does.
         let turn = timing.change * u32::try_from(rank).unwrap_or(u32::MAX);
         match &self.wedged {
-            Some(wedged) => now.since(wedged.since) > timing.change + turn,
+            Some(wedged) => now.since(wedged.since) > self.patience() + turn,
             None => now.since(self.asking.since) > timing.silence + turn,
         }
     }

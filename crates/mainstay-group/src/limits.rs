@@ -43,7 +43,8 @@ pub struct Timing {
     pub verification: Duration,
     /// How long promises of all are waited for before a majority is enough.
     pub preparation: Duration,
-    /// How long a member stays wedged before it takes the change into its own hands; times its place among those who could.
+    /// How long a member stays wedged before it takes the change into its own hands, and once more for each before it among those who could; also how
+    /// long nothing may come of a ballot. Twice as long with each further ballot of a view, up to four times.
     pub change: Duration,
     /// Between two requests to be let in.
     pub joining: Duration,

@@ -24,10 +24,18 @@ impl Outbox {
         ticket <= self.durable
     }
 
+    /// Whether nothing waits for a record, and what is held next leaves at once.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.is_durable(self.asked)
+    }
+
     /// Gives the effect back if it may leave now, or keeps it.
     pub(crate) fn hold(&mut self, effect: Effect, waiting_max: usize) -> Option<Effect> {
-        if self.is_durable(self.asked) {
+        if self.is_clear() {
             return Some(effect);
+        }
+        if let Some(earlier) = self.waiting.iter().position(|(_, waiting)| replaces(&effect, waiting)) {
+            self.waiting.remove(earlier);
         }
         let sends = self.waiting.iter().position(|(_, waiting)| matches!(waiting, Effect::Send { .. }));
         if let (true, Some(oldest)) = (self.waiting.len() >= waiting_max, sends) {
@@ -49,5 +57,16 @@ impl Outbox {
             return None;
         }
         self.waiting.pop_front().map(|(_, effect)| effect)
+    }
+}
+
+/// Whether what waits is not needed any more with `later`: of one kind of message to one receiver the last says all. Else a disk that takes long makes
+/// as many of them, with all that a report has, as the receiver has asked meanwhile.
+fn replaces(later: &Effect, waiting: &Effect) -> bool {
+    match (later, waiting) {
+        (Effect::Send { to, message }, Effect::Send { to: same, message: earlier }) => {
+            to == same && message.body.name() == earlier.body.name()
+        }
+        _ => false,
     }
 }

@@ -55,7 +55,7 @@ const LAST_PART: Kind = Kind(Kind::FIRST_USER.0 + 3);
 /// Records that wait for a page of the ring, in bytes. Beyond, the node takes in nothing that leads to more.
 const BEHIND_BYTES_MAX: usize = 64 << 20;
 
-/// A disk that does not get on for so long: its node keeps to itself, so that the others go on without it.
+/// A disk whose write or sync takes so long: its node keeps to itself, so that the others go on without it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The directory cannot be used. Nothing that was durable is lost.
@@ -138,6 +138,8 @@ impl Parts {
 #[derive(Debug, Default)]
 struct Progress {
     jobs_done: AtomicU64,
+    /// Writes that ended, of whichever job: with each the disk has got on, however much is still to be done.
+    steps: AtomicU64,
     /// Bytes of records that wait for a page.
     behind_bytes: AtomicUsize,
 }
@@ -150,8 +152,8 @@ pub(crate) struct Store {
     part_bytes_max: usize,
     progress: Arc<Progress>,
     jobs_asked: u64,
-    /// How many jobs were done when that was looked at last, and since when it was so many.
-    seen: (u64, Time),
+    /// How many steps and jobs were done when that was looked at last, and since when it was so many.
+    seen: ((u64, u64), Time),
     jobs: Option<mpsc::Sender<Job>>,
     /// Where the journal ended when the last checkpoints began.
     checkpoints_at: Option<Lsn>,
@@ -227,7 +229,7 @@ impl Store {
             part_bytes_max,
             progress,
             jobs_asked: 0,
-            seen: (0, Time::EPOCH),
+            seen: ((0, 0), Time::EPOCH),
             jobs: Some(jobs),
             checkpoints_at: None,
             thread: Some(thread),
@@ -278,8 +280,9 @@ impl Store {
 
     /// Whether the disk does not get on with what it was asked for; to be asked once in a while.
     pub(crate) fn is_stuck(&mut self, now: Time) -> bool {
-        let done = self.progress.jobs_done.load(Ordering::Acquire);
-        if done == self.jobs_asked || done != self.seen.0 {
+        let jobs_done = self.progress.jobs_done.load(Ordering::Acquire);
+        let done = (self.progress.steps.load(Ordering::Acquire), jobs_done);
+        if jobs_done == self.jobs_asked || done != self.seen.0 {
             self.seen = (done, now);
         }
         now.since(self.seen.1) > PATIENCE
@@ -347,10 +350,16 @@ fn perform(
         let mut last_of_region: BTreeMap<RegionId, RecordNumber> = BTreeMap::new();
         let (mut commit_to, mut trim_to) = (None, None);
         let mut jobs: u64 = 0;
-        // Whatever waits is made durable by one sync.
-        for job in std::iter::once(first).chain(queue.try_iter()) {
+        // Whatever waits is made durable by one sync, and of the group's records the last: it holds all of those before.
+        let jobs_waiting: Vec<Job> = std::iter::once(first).chain(queue.try_iter()).collect();
+        let last_ticket = jobs_waiting.iter().rev().find_map(|job| match job {
+            Job::Persist { ticket, .. } => Some(*ticket),
+            _ => None,
+        });
+        for job in jobs_waiting {
             jobs += 1;
             match job {
+                Job::Persist { ticket, .. } if Some(ticket) != last_ticket => {}
                 Job::Persist { ticket, bytes } => {
                     let told = match replace(directory, RECORD, &bytes) {
                         Ok(()) => DiskDone::Persisted { ticket },
@@ -359,6 +368,7 @@ fn perform(
                     if !tell(told) {
                         return;
                     }
+                    progress.steps.fetch_add(1, Ordering::Release);
                 }
                 Job::Append { mut parts, level, region, record } => {
                     let appended =
@@ -371,6 +381,7 @@ fn perform(
                         }
                     };
                     progress.behind_bytes.fetch_sub(parts.bytes.len().max(1), Ordering::AcqRel);
+                    progress.steps.fetch_add(1, Ordering::Release);
                     if level == Level::Disk {
                         commit_to = commit_to.max(Some(end));
                         last_of_region.insert(region, record);
@@ -580,7 +591,10 @@ mod tests {
         store.jobs_asked += 1;
         assert!(!store.is_stuck(at(104)));
         assert!(store.is_stuck(at(106)));
-        store.progress.jobs_done.fetch_add(1, Ordering::Release);
+        store.progress.steps.fetch_add(1, Ordering::Release);
         assert!(!store.is_stuck(at(107)));
+        assert!(store.is_stuck(at(113)));
+        store.progress.jobs_done.fetch_add(1, Ordering::Release);
+        assert!(!store.is_stuck(at(114)));
     }
 }

@@ -89,6 +89,8 @@ reach! {
     DiskFullRecovered = "disk_full_recovered",
     /// A sync failed.
     FailedSync = "failed_sync",
+    /// Writes of a disk took beats.
+    SlowDisk = "slow_disk",
     /// A journal was poisoned.
     Poisoned = "poisoned",
     /// Opening failed for a fault of the disk and was tried again.

@@ -45,6 +45,11 @@ pub(crate) struct Rig {
     pub(crate) moved: BTreeSet<u8>,
     /// Cuts that are held back, while there is a place to hold them.
     pub(crate) late_cuts: Option<Vec<(u8, Event)>>,
+    /// How many beats a write of whose disk takes.
+    pub(crate) slow: BTreeMap<u8, u32>,
+    /// What disks are writing, until when, and what comes after that: the last record alone.
+    writing: BTreeMap<u8, (Time, u64, Record)>,
+    waiting: BTreeMap<u8, (u64, Record)>,
     /// Whoever wants to say this falls silent with it.
     pub(crate) dies_with: Option<(u8, &'static str)>,
 }
@@ -65,6 +70,9 @@ impl Rig {
             moved: BTreeSet::new(),
             late_cuts: None,
             fetching: BTreeMap::new(),
+            slow: BTreeMap::new(),
+            writing: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             dies_with: None,
         }
     }
@@ -124,8 +132,8 @@ impl Rig {
                 }
                 Effect::Send { to, message } => self.mail.push_back((number, to, message)),
                 Effect::Persist { ticket, record } => {
-                    self.records.insert(number, Record::parse(&record).expect("it reads back"));
-                    self.step(number, Event::Persisted { ticket });
+                    self.waiting.insert(number, (ticket, Record::parse(&record).expect("it reads back")));
+                    self.write(number);
                 }
                 Effect::Wedge { view, request } => {
                     self.step(number, Event::Report { view, request, bytes: vec![number] });
@@ -153,10 +161,44 @@ impl Rig {
         }
     }
 
+    /// The disk begins with what waits, unless it is at something.
+    fn write(&mut self, number: u8) {
+        if self.writing.contains_key(&number) {
+            return;
+        }
+        let Some((ticket, record)) = self.waiting.remove(&number) else { return };
+        match self.slow.get(&number) {
+            Some(&beats) => {
+                self.writing.insert(number, (self.now.after(BEAT * beats), ticket, record));
+            }
+            None => self.written(number, ticket, record),
+        }
+    }
+
+    fn written(&mut self, number: u8, ticket: u64, record: Record) {
+        self.records.insert(number, record);
+        self.step(number, Event::Persisted { ticket });
+        self.write(number);
+    }
+
+    /// A process ends, and what its disk was at comes to nothing.
+    pub(crate) fn kill(&mut self, number: u8) {
+        self.groups.remove(&number);
+        self.writing.remove(&number);
+        self.waiting.remove(&number);
+    }
+
     /// Lets so many beats pass.
     pub(crate) fn run(&mut self, beats: u32) {
         for _ in 0..beats {
             self.now = self.now.after(BEAT);
+            for number in self.writing.keys().copied().collect::<Vec<_>>() {
+                if self.writing[&number].0 <= self.now
+                    && let Some((_, ticket, record)) = self.writing.remove(&number)
+                {
+                    self.written(number, ticket, record);
+                }
+            }
             for number in self.groups.keys().copied().collect::<Vec<_>>() {
                 self.step(number, Event::Tick);
             }

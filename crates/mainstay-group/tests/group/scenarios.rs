@@ -388,3 +388,69 @@ fn a_late_cut_is_not_taken_for_another() {
     rig.run(40);
     assert_eq!((rig.names(1), rig.serves(1)), (vec![1, 2], true));
 }
+
+/// A ballot was given up after 12 beats and the next one begun, while disks were still at the first: with disks slower than that no view was ever
+/// agreed on, and a machine with a busy disk refused all writes for as long as it was busy.
+#[test]
+fn a_view_changes_while_every_disk_takes_seconds_for_a_write() {
+    for beats in [5, 20, 60] {
+        let mut rig = Rig::of(&[1, 1, 1, 1, 1]);
+        rig.slow = (1..=5).map(|number| (number, beats)).collect();
+        let old = rig.view(2).id;
+        rig.kill(1);
+        let mut passed = 0;
+        while rig.view(2).id == old || ![2, 3, 4, 5].iter().all(|&number| rig.serves(number)) {
+            rig.run(1);
+            passed += 1;
+            assert!(passed < 40 + 6 * beats, "writes of {beats} beats: no view after {passed} beats");
+        }
+        assert_eq!((rig.names(2), rig.expelled.len()), (vec![2, 3, 4, 5], 0));
+        assert_eq!(rig.groups[&2].record().installed.as_ref().expect("it knows a view").departures.len(), 1);
+    }
+}
+
+/// A member's beats waited for its record: who had promised something with a disk that took longer than the others' patience was left out of the
+/// view, came back, had to be let in, and so on.
+#[test]
+fn who_waits_for_its_disk_is_not_taken_for_dead() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.slow = [(2, 40), (3, 55)].into();
+    rig.start(4, 1, 1, None);
+    rig.run(300);
+    assert!([1, 2, 3, 4].iter().all(|&number| rig.serves(number)));
+    assert_eq!((rig.names(1), rig.expelled.len()), (vec![1, 2, 3, 4], 0));
+}
+
+/// All stores come back at once, on disks that take seconds.
+#[test]
+fn a_total_restart_on_slow_disks_ends() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    (1..=3).for_each(|number| rig.kill(number));
+    rig.slow = [(1, 30), (2, 45), (3, 20)].into();
+    (1..=3).for_each(|number| rig.start(number, 2, 1, None));
+    rig.run(500);
+    assert!([1, 2, 3].iter().all(|&number| rig.serves(number)), "{:?}", rig.expelled);
+}
+
+/// While the coordinator's disk was at the cut of a new view, it took itself for one that lacks the data, wanted to let in at once whoever asked, and began
+/// the next view; then it had the data, and left that one out, to be filled first. So it went on, view after view, and nobody served.
+#[test]
+fn one_that_is_to_be_filled_first_begins_no_views_while_the_coordinators_disk_is_slow() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    rig.slow = (1..=3).map(|number| (number, 4)).collect();
+    rig.unfilled.insert(4);
+    rig.learning.insert(1);
+    rig.start(4, 1, 1, None);
+    rig.groups.remove(&3);
+    let old = rig.view(1).id;
+    while rig.view(1).id == old {
+        rig.run(1);
+    }
+    let view = rig.view(1).id;
+    rig.run(20);
+    assert_eq!(rig.view(1).id, view, "nothing is to be changed");
+    rig.learned(1);
+    rig.run(80);
+    assert!(rig.serves(1) && rig.serves(2));
+    assert_eq!((rig.view(1).id, rig.names(1)), (view, vec![1, 2]));
+}

@@ -12,6 +12,9 @@ use mainstay_types::view::View;
 impl World {
     /// Something goes wrong, and the next thing is scheduled.
     pub(crate) fn fault(&mut self) {
+        if let Some(beats_max) = self.setup.calm {
+            return self.calm_fault(beats_max);
+        }
         let pause = self.random.between(2, 16) * BEAT_NS;
         self.schedule(pause, Next::Fault);
         let nodes = self.nodes.len();
@@ -34,7 +37,8 @@ impl World {
                 self.cut(!(1 << one), 1 << one);
                 self.reached.hit(Reach::OneWayCut);
             }
-            76..88 => self.pause(one),
+            76..84 => self.pause(one),
+            84..88 => self.slow_down(one),
             88..94 => self.leave(one),
             _ => {
                 // Several in a row.
@@ -143,6 +147,7 @@ impl World {
         self.cuts.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].paused_until_ns = 0;
+            self.nodes[node].slow.until_ns = 0;
             self.nodes[node].rests_until_ns = 0;
             self.schedule(0, Next::Start { node });
         }

@@ -5,7 +5,7 @@
 //!   clients ── operations, reads ──┐
 //!                                  v
 //!   node 1 … 7 ── connections, in order, late, lost with what is under way; cuts, one way too
-//!      │ record of the group: durable late, or not at all in a crash
+//!      │ record of the group: durable late, by beats while a disk is slow, or not at all in a crash
 //!      │ journal of the regions: durable late, in order; a crash keeps any first part of what was not
 //! ```
 
@@ -14,6 +14,7 @@ mod judge;
 mod network;
 mod node;
 mod setup;
+mod slow;
 mod world;
 
 pub(crate) use world::World as ReplicaWorld;
@@ -27,6 +28,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::AllDown,
     Reach::TotalRestart,
     Reach::FailedSync,
+    Reach::SlowDisk,
     Reach::ConnectionBroken,
     Reach::FramesLost,
     Reach::Partition,

@@ -1,5 +1,6 @@
 //! One machine: its address, its disk, its clock, and the node on it while one runs.
 
+use super::slow::{Slow, Writing};
 use crate::group::process::Clock;
 use crate::random::Random;
 use mainstay_group::record::Record;
@@ -38,6 +39,9 @@ pub(crate) struct Node {
     pub(crate) trimmed: bool,
     /// Records of regions that are being written.
     pub(crate) appending: VecDeque<Unsafe>,
+    /// Whether its disk is slow, and what it is at.
+    pub(crate) slow: Slow,
+    pub(crate) writing_record: Writing,
     pub(crate) running: Option<Replica>,
     /// The last wake-up that was asked for.
     pub(crate) wakes: u64,
@@ -68,6 +72,8 @@ impl Node {
             checkpoint_at: 0,
             trimmed: false,
             appending: VecDeque::new(),
+            slow: Slow::default(),
+            writing_record: Writing::default(),
             running: None,
             wakes: 0,
             paused_until_ns: 0,
@@ -127,6 +133,7 @@ impl Node {
     pub(crate) fn ends(&mut self) {
         self.writing.clear();
         self.appending.clear();
+        self.writing_record = Writing::default();
         self.running = None;
         self.paused_until_ns = 0;
         self.leaving = false;

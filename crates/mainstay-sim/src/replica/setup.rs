@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) crash_per_million: u64,
     /// Longest write of a disk, in nanoseconds.
     pub(crate) disk_ns_max: u64,
+    /// Nothing is wrong but that disks take up to so many beats for a write, and that a node is killed once in a while.
+    pub(crate) calm: Option<u64>,
     /// When faults end, in nanoseconds.
     pub(crate) faults_end_ns: u64,
 }
@@ -72,6 +74,11 @@ impl Setup {
             level: Level::Disk,
         });
         let regions = regions.collect();
+        let calm = random.chance(150).then(|| random.between(1, 60));
+        let faults_end_beats = match calm {
+            Some(beats_max) => 400 + 60 * beats_max,
+            None => random.between(60, 120),
+        };
         let checkpoint_bytes_min = if random.coin() { 500 } else { random.between(1_000, 20_000) };
         Self {
             timing,
@@ -80,11 +87,16 @@ impl Setup {
             limits,
             times,
             checkpoint_bytes_min,
-            breaks_per_million: if random.coin() { 100 } else { random.between(200, 5_000) },
-            late_per_mille: if random.coin() { 0 } else { random.between(1, 10) },
-            crash_per_million: random.between(0, 400),
+            breaks_per_million: match calm {
+                Some(_) => 0,
+                None if random.coin() => 100,
+                None => random.between(200, 5_000),
+            },
+            late_per_mille: if calm.is_some() || random.coin() { 0 } else { random.between(1, 10) },
+            crash_per_million: if calm.is_some() { 0 } else { random.between(0, 400) },
             disk_ns_max: if random.chance(200) { BEAT_NS } else { 3_000_000 },
-            faults_end_ns: random.between(60, 120) * BEAT_NS,
+            calm,
+            faults_end_ns: faults_end_beats * BEAT_NS,
         }
     }
 }

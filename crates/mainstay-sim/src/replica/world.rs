@@ -46,6 +46,7 @@ pub(crate) enum Next {
     View { client: usize, view: View },
     Start { node: usize },
     Fault,
+    Watch,
     Heal,
     Judge,
 }
@@ -72,6 +73,8 @@ pub(crate) struct World {
     pub(crate) cluster: ClusterId,
     pub(crate) faulty: bool,
     pub(crate) all_were_down: bool,
+    /// In a calm run: when somebody served last, or was killed.
+    pub(crate) disturbed_ns: u64,
     steps: u64,
     pub(crate) crashes: u64,
     violation: Option<Violation>,
@@ -121,6 +124,7 @@ impl World {
             cluster: ClusterId([1; 16]),
             faulty: true,
             all_were_down: false,
+            disturbed_ns: 0,
             steps: 0,
             crashes: 0,
             violation: None,
@@ -136,6 +140,9 @@ impl World {
         for client in 0..self.clients.len() {
             let late = self.random.below(CLIENT_TICK_NS);
             self.schedule(late, Next::ClientTick { client });
+        }
+        if let Some(beats_max) = self.setup.calm {
+            self.begin_calm(beats_max);
         }
         self.schedule(10 * BEAT_NS, Next::Fault);
         self.schedule(self.setup.faults_end_ns, Next::Heal);
@@ -211,6 +218,7 @@ impl World {
             Next::Start { node } => self.start(node),
             Next::Fault if self.faulty => self.fault(),
             Next::Fault => {}
+            Next::Watch => self.watch_calm(),
             Next::Heal => self.heal(),
             Next::Judge => self.judge(),
         }
@@ -325,7 +333,6 @@ impl World {
     }
 
     fn performs(&mut self, at: usize, life: u64, effect: Effect) -> Result<(), Violation> {
-        let disk_ns_max = self.setup.disk_ns_max;
         match effect {
             Effect::Send { to, message } => {
                 self.watch(at, &message)?;
@@ -344,20 +351,19 @@ impl World {
             }
             Effect::PersistRecord { ticket, bytes } => {
                 self.nodes[at].writing.push_back((ticket, bytes));
-                if self.faulty && self.random.chance(1) {
+                if self.faulty && self.setup.calm.is_none() && self.random.chance(1) {
                     self.reached.hit(Reach::FailedSync);
                     self.nodes[at].writing.clear();
                     self.step(at, Event::PersistFailed, None);
                     return Ok(());
                 }
-                let takes = self.random.below(disk_ns_max);
+                let takes = self.persist_ns(at);
                 self.schedule(takes, Next::Persisted { node: at, life, ticket });
             }
             Effect::Append { region, record, bytes } => {
                 self.nodes[at].appending.push_back(Unsafe { region, record, bytes });
                 if self.nodes[at].appending.len() == 1 {
-                    let takes = self.random.below(disk_ns_max);
-                    self.schedule(takes, Next::Sync { node: at, life });
+                    self.begin_sync(at, life);
                 }
             }
             Effect::CheckpointBegins => {
@@ -412,6 +418,7 @@ impl World {
                 if let Some(known) = self.decided.get(&proposal.view.id) {
                     return one_successor::check(known, proposal);
                 }
+                self.judge_departures(proposal)?;
                 self.decided.insert(proposal.view.id, proposal.clone());
                 self.reached.hit(Reach::ViewInstalled);
                 // That oracle would take what regions settled on for facts.
@@ -433,13 +440,12 @@ impl World {
         if !self.is_alive(at, life) {
             return;
         }
-        let some = self.random.index(6) + 1;
-        for (region, record) in self.nodes[at].sync(some) {
+        let covered = self.nodes[at].writing_record.covers;
+        for (region, record) in self.nodes[at].sync(covered) {
             self.step(at, Event::Appended { region, record }, None);
         }
         if self.is_alive(at, life) && !self.nodes[at].appending.is_empty() {
-            let takes = self.random.below(self.setup.disk_ns_max);
-            self.schedule(takes, Next::Sync { node: at, life });
+            self.begin_sync(at, life);
         }
     }
 }
