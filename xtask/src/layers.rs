@@ -54,7 +54,7 @@ pub const LAYERS: &[Layer] = &[
     silent(PROCESS, &[TYPES, JOURNAL, CHANNEL, GATE, RECOVERY]),
     silent(REPLICA, &[TYPES, GATE, GROUP, REGION]),
     // Its tests start nodes.
-    with_tests(REGION_CLIENT, &[TYPES, REGION], &[GROUP, NODE, REPLICA]),
+    with_tests(REGION_CLIENT, &[TYPES, TLS, REGION], &[GROUP, NODE, REPLICA]),
     // drivers
     plain(DISK, &[TYPES, JOURNAL]),
     plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
@@ -64,7 +64,7 @@ pub const LAYERS: &[Layer] = &[
     // facade and client
     plain(CLIENT, &[TYPES]),
     // The simulator only with the feature `testing`; its tests turn that on by depending on the crate itself.
-    with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE]),
+    with_tests(FACADE, &[TYPES, JOURNAL, RECOVERY, PROCESS, DISK, RUNTIME, SIM], &[CLIENT, FACADE, TLS]),
     // faces
     // Loaded into foreign programs: nothing else of ours below it, see docs/decisions/0013.
     plain(MPI, &[CHECKSUM]),

@@ -11,7 +11,7 @@ use mainstay_node::gateway::GatewayTimes;
 use mainstay_node::node::{Ended, Listening, run as run_node};
 use mainstay_node::settings::{Arbiter, Entry, Settings, region};
 use mainstay_replica::definition::Definition;
-use mainstay_tls::{TlsClient, TlsFiles, is_node_name};
+use mainstay_tls::{TlsClient, TlsError, TlsFiles, is_node_name};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -101,6 +101,15 @@ impl Certificates {
     fn files(&self) -> Option<(TlsFiles, String)> {
         let (directory, name) = (self.tls.as_ref()?, self.name.clone()?);
         Some((TlsFiles::in_directory(directory, &name), name))
+    }
+
+    /// What asks nodes in this name.
+    ///
+    /// # Errors
+    /// When the certificate is of no use.
+    pub(crate) fn asking(&self) -> Result<Asking, TlsError> {
+        let tls = self.files().map(|(files, _)| TlsClient::load(&files)).transpose()?;
+        Ok(Asking { tls })
     }
 }
 
@@ -234,17 +243,36 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
 
 impl Asked {
     fn status(&self) -> anyhow::Result<serde_json::Value> {
-        Ok(serde_json::from_str(&self.tell(b"MAINSTAY.STATUS")?)?)
+        self.certificates.asking()?.status(self.node)
     }
 
     fn tell(&self, command: &[u8]) -> anyhow::Result<String> {
-        match self.certificates.files() {
-            None => tell(Connection::open(self.node, ANSWER_TIMEOUT), self.node, command),
-            Some((files, _)) => {
-                let tls = TlsClient::load(&files)?;
-                tell(Connection::open_tls(self.node, ANSWER_TIMEOUT, &tls), self.node, command)
-            }
-        }
+        self.certificates.asking()?.tell(self.node, command)
+    }
+}
+
+/// Asks nodes, by TLS where there is a certificate to show.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    tls: Option<TlsClient>,
+}
+
+impl Asking {
+    /// Where a node stands.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn status(&self, node: SocketAddr) -> anyhow::Result<serde_json::Value> {
+        Ok(serde_json::from_str(&self.tell(node, b"MAINSTAY.STATUS")?)?)
+    }
+
+    fn tell(&self, node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
+        let opened = match &self.tls {
+            None => Connection::open(node, ANSWER_TIMEOUT),
+            Some(tls) => Connection::open_tls(node, ANSWER_TIMEOUT, tls),
+        };
+        let mut connection = opened.with_context(|| format!("no node answers at {node}"))?;
+        connection.ask(&[command]).with_context(|| format!("the node at {node} broke off"))?.text()
     }
 }
 
@@ -253,12 +281,7 @@ impl Asked {
 /// # Errors
 /// When it does not answer.
 pub(crate) fn status(node: SocketAddr) -> anyhow::Result<serde_json::Value> {
-    Ok(serde_json::from_str(&tell(Connection::open(node, ANSWER_TIMEOUT), node, b"MAINSTAY.STATUS")?)?)
-}
-
-fn tell(opened: io::Result<Connection>, node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
-    let mut connection = opened.with_context(|| format!("no node answers at {node}"))?;
-    connection.ask(&[command]).with_context(|| format!("the node at {node} broke off"))?.text()
+    Asking { tls: None }.status(node)
 }
 
 fn in_words(status: &serde_json::Value) -> String {

@@ -107,6 +107,9 @@ impl Connection {
         if (&mut self.0).take(STRING_BYTES_MAX as u64).read_line(&mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        if is_alert_line(&line) {
+            return Err(io::Error::other("it uses TLS: give --tls and --name"));
+        }
         let line = line.trim_end();
         let no_reply = || io::Error::other(format!("`{line}` is no reply"));
         let (kind, rest) = line.split_at_checked(1).ok_or_else(no_reply)?;
@@ -138,6 +141,11 @@ impl Connection {
         self.send(&[words]).map_err(explained)?;
         self.read().map_err(explained)
     }
+}
+
+/// Whether this is how an alert of TLS begins, which is all that a server says that expects TLS; it may have a line break in it.
+fn is_alert_line(line: &str) -> bool {
+    line.starts_with("\u{15}\u{3}")
 }
 
 fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {

@@ -3,7 +3,7 @@
 //! Every copy says at which version its stable state stands and what its hash is. Copies move on while they are asked: what each was seen to be is kept, and
 //! a shard counts as compared when all nodes were seen at one version of it.
 
-use crate::node::status;
+use crate::node::Certificates;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay::command_line::address;
@@ -32,6 +32,8 @@ pub(crate) struct Verify {
     /// Where clients reach the nodes: two or more.
     #[arg(value_name = "ADDRESS:PORT", num_args = 2.., required = true, value_parser = address)]
     nodes: Vec<SocketAddr>,
+    #[command(flatten)]
+    certificates: Certificates,
     /// How long to look for versions that all have.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds_max: u64,
@@ -92,16 +94,22 @@ impl Copies {
 /// Compares.
 ///
 /// # Errors
-/// When a node does not answer, or nodes are of different groups.
+/// When a node does not answer, nodes are of different groups, or only one was named.
 pub(crate) fn run(command: &Region) -> anyhow::Result<Verdict> {
     let Region::Verify(verify) = command;
     let nodes: BTreeSet<SocketAddr> = verify.nodes.iter().copied().collect();
+    if nodes.len() < 2 {
+        let explanation = "a copy is compared with another: name two nodes or more".to_owned();
+        return Err(UsageError { explanation }.into());
+    }
+    let asking = verify.certificates.asking()?;
     let began = Instant::now();
     let mut copies = Copies::default();
     loop {
         let (mut clusters, mut stores) = (BTreeSet::new(), BTreeSet::new());
         for &node in &nodes {
-            let status = status(node).with_context(|| format!("the copy at {node} was not compared"))?;
+            let status =
+                asking.status(node).with_context(|| format!("the copy at {node} was not compared"))?;
             clusters.insert(status["cluster"].to_string());
             stores.insert(status["store"].to_string());
             copies.take(node, &status);

@@ -107,13 +107,13 @@ impl Client {
     pub(crate) fn new(servers: &[SocketAddr], region: &str, settings: Settings) -> Self {
         let now = Instant::now();
         let mut client = Self {
-            settings,
             region: region.to_owned(),
             seeds: servers.to_vec(),
             began: now,
-            links: Links::new(Vec::new(), settings.link_delay),
+            links: Links::new(settings.tls.clone(), settings.link_delay),
             heard: Vec::new(),
             machine: Machine::new(machine_config(&settings, None)),
+            settings,
             machine_out: Vec::new(),
             standing: None,
             number: None,
@@ -379,7 +379,7 @@ impl Client {
     fn know_region(&mut self) -> Result<(), ConnectError> {
         let deadline = Instant::now() + self.settings.deadline;
         while self.standing.is_none() {
-            if let Some(reason) = self.refused.take() {
+            if let Some(reason) = self.refused.take().or_else(|| self.links.all_refuse()) {
                 return Err(ConnectError::Refused { reason });
             }
             self.check(deadline)?;

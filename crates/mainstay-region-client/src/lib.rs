@@ -27,9 +27,11 @@ pub mod settings;
 
 mod links;
 mod reads;
+mod wire;
 
 pub use crate::client::{Client, Written};
 pub use crate::error::{ConnectError, ReadError, WriteError};
 pub use crate::reads::{Inspected, Near, Value};
 pub use crate::settings::Settings;
 pub use mainstay_region::operation::Outcome;
+pub use mainstay_tls::{TlsClient, TlsError, TlsFiles};

@@ -1,13 +1,14 @@
 //! The connections of a client: one to each server, made again when it breaks, all looked after while their owner waits.
 
+use crate::wire::{Wire, WireError};
 use mainstay_region::conversation::{LENGTH_BYTES, ToClient, ToServer, first_frame, to_client_bytes_max};
 use mainstay_region::limits::Limits;
+use mainstay_tls::TlsClient;
 use mainstay_types::view::Address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// Between two attempts to connect.
@@ -25,6 +26,7 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// What is said first.
     hello: Vec<u8>,
+    tls: Option<TlsClient>,
     delay: Duration,
     scratch: Vec<u8>,
     limits: Limits,
@@ -39,11 +41,13 @@ struct Link {
     /// No attempt before.
     retry_at: Instant,
     error: String,
+    /// What ended the last attempt ends the next one too.
+    refused: bool,
 }
 
 #[derive(Debug)]
 struct Open {
-    stream: TcpStream,
+    wire: Wire,
     /// It has taken bytes: the connection is there.
     connected: bool,
     outgoing: Vec<u8>,
@@ -60,10 +64,11 @@ pub(crate) fn socket_of(address: Address) -> SocketAddr {
 }
 
 impl Links {
-    pub(crate) fn new(hello: Vec<u8>, delay: Duration) -> Self {
+    pub(crate) fn new(tls: Option<TlsClient>, delay: Duration) -> Self {
         Self {
             links: Vec::new(),
-            hello,
+            hello: Vec::new(),
+            tls,
             delay,
             scratch: vec![0; READ_BYTES],
             limits: Limits::default(),
@@ -81,8 +86,8 @@ impl Links {
         self.links.retain(|link| servers.contains(&link.to) || kept.contains(&link.to));
         for &to in servers {
             if !self.links.iter().any(|link| link.to == to) {
-                let retry_at = Instant::now();
-                self.links.push(Link { to, open: None, retry_at, error: "not connected yet".to_owned() });
+                let error = "not connected yet".to_owned();
+                self.links.push(Link { to, open: None, retry_at: Instant::now(), error, refused: false });
             }
         }
     }
@@ -94,12 +99,19 @@ impl Links {
 
     /// Why there is no connection to anybody; nothing if there is one.
     pub(crate) fn why_none(&self) -> Option<String> {
-        if self.links.iter().any(|link| link.open.as_ref().is_some_and(|open| open.connected)) {
+        let there = |open: &Open| open.connected && open.wire.is_agreed();
+        if self.links.iter().any(|link| !link.refused && link.open.as_ref().is_some_and(there)) {
             return None;
         }
         let each: Vec<String> =
             self.links.iter().map(|link| format!("{}: {}", link.to, link.error)).collect();
         Some(each.join(", "))
+    }
+
+    /// Why nobody will speak to this client, however often it asks.
+    pub(crate) fn all_refuse(&self) -> Option<String> {
+        let all = !self.links.is_empty() && self.links.iter().all(|link| link.refused);
+        if all { self.why_none() } else { None }
     }
 
     /// Says something with the next [`Self::turn`]; nothing, if there is no connection.
@@ -126,10 +138,10 @@ impl Links {
     pub(crate) fn turn(&mut self, until: Instant, heard: &mut Vec<(SocketAddr, ToClient)>) {
         let mut wake = until;
         let now = Instant::now();
-        let Self { links, hello, .. } = self;
+        let Self { links, hello, tls, .. } = self;
         for link in links.iter_mut() {
             if link.open.is_none() && link.retry_at <= now {
-                link.connect(hello, now);
+                link.connect(hello, tls.as_ref(), now);
             }
             if let Some(open) = &mut link.open {
                 open.release(now);
@@ -149,10 +161,12 @@ impl Links {
             let link = &mut self.links[place];
             let Some(open) = &mut link.open else { continue };
             open.connected = true;
-            let read = open.read(&mut self.scratch).and_then(|ended| {
+            let heard_before = heard.len();
+            let read = open.wire.read(&mut self.scratch, &mut open.incoming).and_then(|ended| {
                 open.frames(link.to, &self.limits, heard)?;
-                if ended { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+                if ended { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) } else { Ok(()) }
             });
+            link.refused &= heard.len() == heard_before;
             if let Err(error) = read {
                 link.close(&error, now);
             }
@@ -165,10 +179,11 @@ impl Links {
         let mut descriptors = Vec::with_capacity(self.links.len());
         for (place, link) in self.links.iter().enumerate() {
             if let Some(open) = &link.open {
-                let blocked = open.written < open.outgoing.len() || !open.connected;
+                let waiting_bytes = open.outgoing.len() - open.written;
+                let blocked = !open.connected || open.wire.is_blocked(waiting_bytes);
                 let more = if blocked { PollFlags::OUT } else { PollFlags::empty() };
                 places.push(place);
-                descriptors.push(PollFd::new(&open.stream, PollFlags::IN | more));
+                descriptors.push(PollFd::new(&open.wire, PollFlags::IN | more));
             }
         }
         let pause = Timespec::try_from(pause).expect("a pause is short");
@@ -182,11 +197,11 @@ impl Links {
 }
 
 impl Link {
-    fn connect(&mut self, hello: &[u8], now: Instant) {
-        match begin_connecting(self.to) {
-            Ok(stream) => {
+    fn connect(&mut self, hello: &[u8], tls: Option<&TlsClient>, now: Instant) {
+        match Wire::begin(self.to, tls) {
+            Ok(wire) => {
                 self.open = Some(Open {
-                    stream,
+                    wire,
                     connected: false,
                     outgoing: hello.to_vec(),
                     written: 0,
@@ -199,9 +214,13 @@ impl Link {
         }
     }
 
-    fn close(&mut self, error: &io::Error, now: Instant) {
+    fn close(&mut self, error: &WireError, now: Instant) {
         self.open = None;
-        self.error = error.to_string();
+        // Not being there now does not unsay why it refused.
+        if !self.refused || error.is_refusal() {
+            self.error = error.to_string();
+        }
+        self.refused |= error.is_refusal();
         self.retry_at = now + CONNECT_PAUSE;
     }
 }
@@ -213,30 +232,13 @@ impl Open {
         }
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        while self.written < self.outgoing.len() {
-            match (&self.stream).write(&self.outgoing[self.written..]) {
-                Ok(bytes) => self.written += bytes,
-                Err(error) if would_block(&error) => return Ok(()),
-                Err(error) => return Err(error),
-            }
+    fn write(&mut self) -> Result<(), WireError> {
+        self.written += self.wire.write(&self.outgoing[self.written..])?;
+        if self.written == self.outgoing.len() {
+            self.outgoing.clear();
+            self.written = 0;
         }
-        self.outgoing.clear();
-        self.written = 0;
         Ok(())
-    }
-
-    /// Reads once; whether the other side has ended.
-    fn read(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
-        match (&self.stream).read(scratch) {
-            Ok(0) => Ok(true),
-            Ok(bytes) => {
-                self.incoming.extend_from_slice(&scratch[..bytes]);
-                Ok(false)
-            }
-            Err(error) if would_block(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     fn frames(
@@ -244,7 +246,7 @@ impl Open {
         from: SocketAddr,
         limits: &Limits,
         heard: &mut Vec<(SocketAddr, ToClient)>,
-    ) -> io::Result<()> {
+    ) -> Result<(), WireError> {
         let bytes_max = to_client_bytes_max(limits);
         while let Some(bytes) =
             first_frame(&self.incoming[self.taken..], bytes_max).map_err(io::Error::other)?
@@ -258,24 +260,4 @@ impl Open {
         self.taken = 0;
         Ok(())
     }
-}
-
-/// Does not wait until the other side answers: a machine that is gone must not keep the others waiting.
-fn begin_connecting(to: SocketAddr) -> io::Result<TcpStream> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let stream = TcpStream::from(socket_with(family, SocketType::STREAM, flags, None)?);
-    stream.set_nodelay(true)?;
-    match connect(&stream, &to) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(stream),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn would_block(error: &io::Error) -> bool {
-    // A connection that has not come about yet takes nothing.
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::NotConnected
-    )
 }

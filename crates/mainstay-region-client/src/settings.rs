@@ -1,11 +1,12 @@
 //! How patient a client is, and what it chooses.
 
 use mainstay_region::patterns::Pattern;
+use mainstay_tls::TlsClient;
 use mainstay_types::id::ClusterId;
 use std::time::Duration;
 
 /// Deadlines and choices. All of them are the client's own; the servers are not told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How long a call, or connecting, may take with all its attempts.
     pub deadline: Duration,
@@ -17,6 +18,8 @@ pub struct Settings {
     pub pattern: Option<Pattern>,
     /// The group that is meant; `None`: the one that answers.
     pub cluster: Option<ClusterId>,
+    /// What proves to the nodes who this is, and tells it who they are; `None`: plain text, which nodes without certificates speak, on loopback.
+    pub tls: Option<TlsClient>,
     /// After so long without a write the next one is made under a new client number: the region may have forgotten the old one.
     pub number_idle_max: Duration,
     /// Holds back everything that is said for so long, as a longer way to the servers would: for measuring.
@@ -31,6 +34,7 @@ impl Default for Settings {
             window_operations_max: 64,
             pattern: None,
             cluster: None,
+            tls: None,
             number_idle_max: Duration::from_secs(60),
             link_delay: Duration::ZERO,
         }

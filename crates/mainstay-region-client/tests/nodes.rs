@@ -9,13 +9,14 @@ use mainstay_region::limits::Limits;
 use mainstay_region::message::{Body, Message};
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_region::patterns::Pattern;
-use mainstay_region_client::{Client, ConnectError, Inspected, Settings};
+use mainstay_region_client::{Client, ConnectError, Inspected, Settings, TlsClient, TlsFiles};
+use mainstay_tls::testing::Authority;
 use mainstay_types::id::{ClientId, ClusterId, Sequence, ThreadId};
 use mainstay_types::operation::OperationId;
 use mainstay_types::view::ViewId;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,9 +24,13 @@ use std::time::{Duration, Instant};
 /// How long anything may take before the test says that it hangs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a node is told: its directory, and `init REGION` or `join ADDRESS`.
+/// What a node is told: its directory, `init REGION` or `join ADDRESS`, and the folder of its certificate, if it has one.
 const DIRECTORY: &str = "MAINSTAY_TEST_NODE_DIRECTORY";
 const ENTRY: &str = "MAINSTAY_TEST_NODE_ENTRY";
+const CERTIFICATES: &str = "MAINSTAY_TEST_NODE_CERTIFICATES";
+
+/// Whose certificate that is.
+const CERTIFIED: &str = "n1";
 
 /// Said before the address at which a node listens.
 const LISTENS: &str = "listens at ";
@@ -42,6 +47,8 @@ fn is_a_node() {
         Some((_, at)) => Entry::Join(vec![at.parse().expect("it is an address")]),
         None => panic!("`{entry}`"),
     };
+    let certified = std::env::var_os(CERTIFICATES)
+        .map(|folder| (TlsFiles::in_directory(Path::new(&folder), CERTIFIED), CERTIFIED.to_owned()));
     let settings = NodeSettings {
         directory: directory.into(),
         listen: local,
@@ -51,7 +58,7 @@ fn is_a_node() {
         gateway: GatewayTimes::default(),
         clients_max: 64,
         link_delay: Duration::ZERO,
-        certified: None,
+        certified,
         arbiter: None,
         accept_loss: false,
         allow_cuts: false,
@@ -67,7 +74,12 @@ struct Node {
 
 impl Node {
     fn start(directory: &Path, entry: &str) -> Self {
+        Self::start_with(directory, entry, None)
+    }
+
+    fn start_with(directory: &Path, entry: &str, certificates: Option<&Path>) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
+        command.envs(certificates.map(|folder| (CERTIFICATES, folder)));
         command.args(["--exact", "is_a_node", "--ignored", "--nocapture"]);
         command.env(DIRECTORY, directory).env(ENTRY, entry).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).spawn().expect("this program can be started");
@@ -203,15 +215,66 @@ fn said(node: SocketAddr, bytes: &[u8], frames: usize) -> Vec<ToClient> {
     said
 }
 
+/// Why a client does not come in, however long it tries.
+fn refused(servers: &[SocketAddr], region: &str, settings: Settings) -> String {
+    match Client::connect(servers, region, settings) {
+        Err(ConnectError::Refused { reason }) => reason,
+        other => panic!("{region}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_client_with_a_certificate_of_the_cluster_comes_in_and_others_are_told_why_not() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+    let (authority, another) = (Authority::new(), Authority::new());
+    let here = Some(Ipv4Addr::LOCALHOST.into());
+    let _ = authority.files(&ours, CERTIFIED, here);
+    let app = TlsClient::load(&authority.files(&ours, "app", None)).expect("it is good");
+    let foreign = TlsClient::load(&another.files(&theirs, "app", None)).expect("it is good");
+    let by = |tls: &TlsClient| Settings { tls: Some(tls.clone()), ..patient() };
+    let expired = TlsClient::load(&authority.expired_files(&ours, "old", None)).expect_err("it is no use");
+    assert!(expired.to_string().contains("mainstay cert client"), "{expired}");
+
+    let init = "init data:level=process";
+    let node = Node::start_with(&folder.path().join("n1"), init, Some(&ours));
+    let mut client = Client::connect(&[node.nodes_at], "data", by(&app)).expect("it serves");
+    // More than TLS takes at once, both ways.
+    let large = vec![7; 1 << 20];
+    client.put(b"large", &large).expect("it is written");
+    let mut under_way = 0;
+    for _ in 0..40 {
+        client.begin(incremented(b"n")).expect("there is room");
+        client
+            .begin(Operation::Put { key: b"large".into(), value: large.clone().into() })
+            .expect("there is room");
+        under_way += 2;
+    }
+    while let Some((_, ended)) = client.next_ended() {
+        ended.expect("it is done");
+        under_way -= 1;
+    }
+    assert_eq!(under_way, 0);
+    assert_eq!(client.get(b"n").expect("it is read").expect("it is there").bytes, b"40");
+    assert_eq!(client.get(b"large").expect("it is read").expect("it is there").bytes, large);
+
+    let plain = Node::start(&folder.path().join("n2"), init);
+    for (what, at, settings, word) in [
+        ("another cluster's certificate", &node, by(&foreign), "not of this cluster's authority"),
+        ("plain text to a node with a certificate", &node, patient(), "Settings::tls"),
+        ("TLS to a node without", &plain, by(&app), "plain text"),
+    ] {
+        let reason = refused(&[at.nodes_at], "data", settings);
+        assert!(reason.contains(word), "{what}: {reason}");
+    }
+}
+
 #[test]
 fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_apart() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let node = Node::start(folder.path(), "init floor:level=process,pattern=unversioned");
     let servers = [node.nodes_at];
-    let refused = |region: &str, settings: Settings| match Client::connect(&servers, region, settings) {
-        Err(ConnectError::Refused { reason }) => reason,
-        other => panic!("{region}: {other:?}"),
-    };
+    let refused = |region: &str, settings: Settings| refused(&servers, region, settings);
     assert!(refused("data", patient()).contains("there is floor"));
     let another = Settings { cluster: Some(ClusterId::named("another")), ..patient() };
     assert!(refused("floor", another).contains("another one is meant"));

@@ -233,10 +233,17 @@ impl TlsClient {
         mut socket: TcpStream,
         address: IpAddr,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-        let connection = ClientConnection::new(Arc::clone(&self.0), ServerName::from(address));
-        let mut connection = connection.map_err(io::Error::other)?;
+        let mut connection = self.connection(address).map_err(io::Error::other)?;
         connection.complete_io(&mut socket).map_err(explained)?;
         Ok(StreamOwned::new(connection, socket))
+    }
+
+    /// The same, for who looks after the bytes itself.
+    ///
+    /// # Errors
+    /// Those of rustls; none is known.
+    pub fn connection(&self, address: IpAddr) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(Arc::clone(&self.0), ServerName::from(address))
     }
 }
 
@@ -340,6 +347,12 @@ pub fn remedy(error: &rustls::Error) -> &'static str {
     }
 }
 
+/// Whether these are all that a side has said which expects TLS and heard plain text: one alert (RFC 8446, 5.1 and 6).
+#[must_use]
+pub fn is_alert(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15, 3, _, 0, 2, _, _])
+}
+
 /// The same error, with what to do about it where it is one of TLS.
 #[must_use]
 pub fn explained(error: io::Error) -> io::Error {
@@ -383,6 +396,9 @@ fn warn_of_readable(key: &Path) {
         tracing::warn!(key = %key.display(), mode, "others may read this key: chmod 600 it");
     }
 }
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(test)]
 mod tests {

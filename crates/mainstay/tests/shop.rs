@@ -8,7 +8,6 @@ mod shop;
 
 use mainstay::Level;
 use mainstay_client::{Client, Options};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -61,20 +60,9 @@ impl Shop {
     /// The same, with certificates of an authority of its own.
     fn with_tls(policy: &'static str) -> Self {
         let shop = Self { tls: true, ..Self::new(policy) };
-        let write = |name: &str, text: String| std::fs::write(shop.folder.path().join(name), text).unwrap();
-        let mut authority = CertificateParams::default();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        authority.distinguished_name.push(DnType::CommonName, "authority of the test");
-        let key = KeyPair::generate().unwrap();
-        write("ca.pem", authority.self_signed(&key).unwrap().pem());
-        let issuer = Issuer::new(authority, key);
+        let authority = Authority::new();
         for name in ["n1", "n2"] {
-            let mut node = CertificateParams::new([name.to_owned()]).unwrap();
-            node.extended_key_usages =
-                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-            let key = KeyPair::generate().unwrap();
-            write(&format!("{name}.pem"), node.signed_by(&key, &issuer).unwrap().pem());
-            write(&format!("{name}.key"), key.serialize_pem());
+            let _ = authority.files(shop.folder.path(), name, None);
         }
         shop
     }

@@ -333,6 +333,8 @@ fn redis_cli_comes_in_by_tls_with_a_certificate_and_not_without() {
         &["node", "certificates", "n1", "--address", "127.0.0.1"],
         &["node", "certificates", "n2", "--address", "10.0.0.2"],
         &["client", "certificates", "app"],
+        &["init", "others", "--cluster", "other"],
+        &["client", "others", "app"],
     ] {
         let made = run(&folder, &[&["cert"][..], arguments].concat());
         assert_eq!(made.code, 0, "{}", made.err);
@@ -342,7 +344,35 @@ fn redis_cli_comes_in_by_tls_with_a_certificate_and_not_without() {
     let app = ["group", "status", &at, "--json", "--tls", "certificates", "--name", "app"];
     wait_for("serving", || (run(&folder, &app).json()["serves"] == true).then_some(()));
     let plain = run(&folder, &app[..4]);
-    assert_eq!(plain.code, 3, "{}", plain.out);
+    assert!(plain.code == 3 && plain.err.contains("it uses TLS"), "{}{}", plain.out, plain.err);
+
+    let join = node.nodes_at.to_string();
+    let second = Node::start(&folder, "n3", &["--join", &join, "--tls", "certificates", "--name", "n1"]);
+    let at_second = second.clients_at.to_string();
+    let with = |words: &[&str], certificates: &str| {
+        run(&folder, &[words, &["--tls", certificates, "--name", "app"]].concat())
+    };
+    wait_for("a view of two", || {
+        let watched = with(&["group", "watch", "--looks", "1", "--json", &at, &at_second], "certificates");
+        let seen = watched.json();
+        (seen[1]["serves"] == true && seen[0]["members"].as_array()?.len() == 2).then_some(())
+    });
+    let verified = with(&["region", "verify", &at, &at_second], "certificates");
+    assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
+    let watched = run(&folder, &["group", "watch", "--looks", "1", &at]);
+    assert!(watched.out.contains("it uses TLS"), "{}", watched.out);
+    for words in [&["group", "status", &at][..], &["region", "verify", &at, &at_second]] {
+        let foreign = with(words, "others");
+        assert!(foreign.code == 3 && foreign.err.contains("not of this cluster's authority"), "{}", foreign.err);
+        let nobody = with(words, "nowhere");
+        assert!(nobody.code == 3 && nobody.err.contains("nowhere/"), "{}", nobody.err);
+    }
+    let left = with(&["group", "leave", &at_second], "certificates");
+    assert_eq!(left.code, 0, "{}", left.err);
+    wait_for("a view of one", || {
+        let watched = with(&["group", "watch", "--looks", "1", "--json", &at], "certificates");
+        (watched.json()[0]["members"].as_array()?.len() == 1).then_some(())
+    });
 
     let said = run(
         &folder,
@@ -377,6 +407,8 @@ fn redis_cli_comes_in_by_tls_with_a_certificate_and_not_without() {
 fn what_a_node_cannot_do_is_said() {
     let folder = Folder::new();
     let refused = |arguments: &[&str]| -> Said { run(&folder, arguments) };
+    let said = refused(&["region", "verify", "127.0.0.1:1", "127.0.0.1:1"]);
+    assert!(said.code != 0 && said.err.contains("two nodes or more"), "{}", said.err);
     for (more, word) in [
         (&[][..], "--init"),
         (&["--init", "--region", "a:pattern=far"][..], "one-hop"),

@@ -4,11 +4,9 @@ use super::*;
 use crate::head::{Head, LinkRefusal, REFUSAL_BYTES};
 use crate::hearing::{Door, hear};
 use crate::native::first_word;
+use mainstay_tls::testing::Authority;
 use mainstay_types::id::{ClusterId, StoreId};
 use mainstay_types::view::Address;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
-};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use std::net::Ipv4Addr;
@@ -18,46 +16,9 @@ use tokio::sync::mpsc;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.distinguished_name.push(DnType::CommonName, "authority of the tests");
-        let key = KeyPair::generate().expect("keys can be made");
-        let pem = params.self_signed(&key).expect("it is signed").pem();
-        Self { pem, issuer: Issuer::new(params, key) }
-    }
-
-    fn files(&self, folder: &Path, name: &str, change: impl FnOnce(&mut CertificateParams)) -> TlsFiles {
-        let mut params = CertificateParams::new([name.to_owned()]).expect("it is a name");
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        change(&mut params);
-        let key = KeyPair::generate().expect("keys can be made");
-        let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
-        let folder = folder.join(name);
-        std::fs::create_dir_all(&folder).expect("the folder can be written");
-        let files = TlsFiles::in_directory(&folder, name);
-        for (path, text) in [
-            (&files.authority, self.pem.clone()),
-            (&files.certificate, certificate.pem()),
-            (&files.key, key.serialize_pem()),
-        ] {
-            std::fs::write(path, text).expect("the folder can be written");
-        }
-        files
-    }
-
-    fn node(&self, folder: &Path, name: &str, address: IpAddr) -> Security {
-        let files =
-            self.files(folder, name, |params| params.subject_alt_names.push(SanType::IpAddress(address)));
-        Security::load(Some(&(files, name.to_owned()))).expect("these are good")
-    }
+fn node(authority: &Authority, folder: &Path, name: &str, address: IpAddr) -> Security {
+    let files = authority.files(folder, name, Some(address));
+    Security::load(Some(&(files, name.to_owned()))).expect("these are good")
 }
 
 /// What comes of one node calling another and speaking as the one at loopback: what the one that dials is told, and whether the other heard it, or
@@ -119,10 +80,10 @@ async fn last_words(mut stream: Stream) -> String {
 async fn both_ends_say_why_there_is_no_connection() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let first = ours.node(folder.path(), "n1", HERE);
-    let second = ours.node(folder.path(), "n2", HERE);
-    let elsewhere = ours.node(folder.path(), "n3", IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)));
-    let foreign = theirs.node(folder.path(), "n4", HERE);
+    let first = node(&ours, folder.path(), "n1", HERE);
+    let second = node(&ours, folder.path(), "n2", HERE);
+    let elsewhere = node(&ours, folder.path(), "n3", IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)));
+    let foreign = node(&theirs, &folder.path().join("theirs"), "n4", HERE);
     let plain = Security::Plain;
     let (authority, address, flags) = ("not of this cluster's authority", "--address 127.0.0.1", "--tls");
     for (what, dials, listens, at_dialling, at_listening) in [
@@ -151,11 +112,8 @@ async fn both_ends_say_why_there_is_no_connection() {
 async fn a_certificate_that_expired_meanwhile_is_refused_with_the_remedy_at_both_ends() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let listens = authority.node(folder.path(), "n1", HERE);
-    let expired = authority.files(folder.path(), "n2", |params| {
-        params.subject_alt_names.push(SanType::IpAddress(HERE));
-        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
-    });
+    let listens = node(&authority, folder.path(), "n1", HERE);
+    let expired = authority.expired_files(folder.path(), "n2", Some(HERE));
     let refused = Security::load(Some(&(expired.clone(), "n2".to_owned()))).expect_err("it is no use");
     assert!(refused.to_string().contains("mainstay cert node DIR n2"), "{refused}");
 

@@ -1,15 +1,13 @@
-//! Nodes whose events are waited for, a raw end that speaks the protocol by hand, and an authority that makes certificates.
+//! Nodes whose events are waited for, and a raw end that speaks the protocol by hand.
 
 use mainstay_runtime::peers::Peers;
 use mainstay_runtime::peers::event::{ConnectError, DisconnectReason, PeerEvent};
 use mainstay_runtime::peers::frames::{frames, put_frame};
 use mainstay_runtime::peers::preamble::{PREAMBLE_BYTES, Preamble, VERDICT_HEAD_BYTES, Verdict};
-use mainstay_runtime::peers::settings::{ClusterId, PeerAddress, PeersSettings, Security, TlsFiles};
+use mainstay_runtime::peers::settings::{ClusterId, PeerAddress, PeersSettings, Security};
 use mainstay_types::id::NodeId;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -188,52 +186,5 @@ impl Raw {
     /// Whether the node has hung up without a further byte.
     pub(crate) fn is_closed(&mut self) -> bool {
         !matches!(self.0.read(&mut [0]), Ok(1..))
-    }
-}
-
-/// The authority of a cluster.
-pub(crate) struct Authority {
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.distinguished_name.push(DnType::CommonName, "authority of the tests");
-        let key = KeyPair::generate().expect("keys can be made");
-        let certificate = params.self_signed(&key).expect("it is signed").pem();
-        Self { certificate, issuer: Issuer::new(params, key) }
-    }
-
-    /// Files in `folder` that prove a node of this name.
-    pub(crate) fn node(&self, folder: &Path, name: &str) -> TlsFiles {
-        self.node_with(folder, name, |_| {})
-    }
-
-    /// The same, with a certificate changed by `change`.
-    pub(crate) fn node_with(
-        &self,
-        folder: &Path,
-        name: &str,
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> TlsFiles {
-        let mut params = CertificateParams::new([name.to_owned()]).expect("it is a name");
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        change(&mut params);
-        let key = KeyPair::generate().expect("keys can be made");
-        let certificate = params.signed_by(&key, &self.issuer).expect("it is signed");
-        let file = |suffix: &str, text: String| {
-            let path = folder.join(format!("{name}{suffix}"));
-            std::fs::write(&path, text).expect("the folder can be written");
-            path
-        };
-        TlsFiles {
-            authority: file(".ca.pem", self.certificate.clone()),
-            certificate: file(".pem", certificate.pem()),
-            key: file(".key", key.serialize_pem()),
-        }
     }
 }

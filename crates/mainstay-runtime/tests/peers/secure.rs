@@ -1,12 +1,13 @@
 //! Mutually authenticated TLS: who gets in, who does not, and that it is frames all the same.
 
 use crate::flow::fill_the_queue;
-use crate::harness::{ANYWHERE, Authority, Node, Raw, alone, preamble, settings};
+use crate::harness::{ANYWHERE, Node, Raw, alone, preamble, settings};
 use mainstay_runtime::peers::event::{ConnectError, DisconnectReason};
 use mainstay_runtime::peers::preamble::{PreambleError, Refusal};
 use mainstay_runtime::peers::settings::{PeersSettings, Security, TlsFiles};
 use mainstay_runtime::peers::tls::{TlsError, check_files};
 use mainstay_runtime::peers::{Peers, PeersError};
+use mainstay_tls::testing::Authority;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore};
@@ -28,8 +29,8 @@ fn dialling(address: SocketAddr) -> PeersSettings {
 fn frames_arrive_whole_and_in_order_both_ways() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let higher = Node::start(with(alone(2), authority.node(folder.path(), "n2")));
-    let lower = Node::start(with(dialling(higher.address()), authority.node(folder.path(), "n1")));
+    let higher = Node::start(with(alone(2), authority.files(folder.path(), "n2", None)));
+    let lower = Node::start(with(dialling(higher.address()), authority.files(folder.path(), "n1", None)));
     let (to_higher, to_lower) = (lower.connected(2), higher.connected(1));
     let large: Vec<u8> = (0..5_000_000_u32).map(|at| (at % 251) as u8).collect();
     lower.send(2, to_higher, &[b"one", &large, b"two"]);
@@ -47,15 +48,16 @@ fn frames_arrive_whole_and_in_order_both_ways() {
 fn a_full_queue_says_so_and_loses_nothing_that_it_took() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let files = |name| authority.node(folder.path(), name);
+    let files = |name| authority.files(folder.path(), name, None);
     fill_the_queue(with(alone(1), files("n1")), || with(alone(2), files("n2")));
 }
 
 #[test]
 fn a_certificate_of_another_authority_opens_no_door() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let higher = Node::start(with(alone(2), Authority::new().node(folder.path(), "n2")));
-    let lower = Node::start(with(dialling(higher.address()), Authority::new().node(folder.path(), "n1")));
+    let higher = Node::start(with(alone(2), Authority::new().files(folder.path(), "n2", None)));
+    let lower =
+        Node::start(with(dialling(higher.address()), Authority::new().files(folder.path(), "n1", None)));
     let why = lower.failed(|why| matches!(why, ConnectError::Tls { .. }).then_some(why));
     assert!(why.to_string().contains("not of this cluster's authority"), "{why}");
     higher.failed(|why| matches!(why, ConnectError::Tls { .. }).then_some(()));
@@ -65,10 +67,10 @@ fn a_certificate_of_another_authority_opens_no_door() {
 fn a_dialling_node_with_an_untrusted_certificate_hears_that_from_the_other() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let higher = Node::start(with(alone(2), ours.node(folder.path(), "n2")));
+    let higher = Node::start(with(alone(2), ours.files(folder.path(), "n2", None)));
     // It trusts the authority of the other, which does not trust its own.
-    let trusts = ours.node(folder.path(), "n9").authority;
-    let shown = theirs.node(folder.path(), "n1");
+    let trusts = ours.files(folder.path(), "n9", None).authority;
+    let shown = theirs.files(&folder.path().join("theirs"), "n1", None);
     let bundle = [&trusts, &shown.authority]
         .map(|path| std::fs::read_to_string(path).expect("it was written"))
         .concat();
@@ -83,10 +85,10 @@ fn a_dialling_node_with_an_untrusted_certificate_hears_that_from_the_other() {
 fn a_certificate_of_another_name_opens_no_door() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let mallory = authority.node(folder.path(), "mallory");
+    let mallory = authority.files(folder.path(), "mallory", None);
 
     // One that dials as node 1.
-    let higher = Node::start(with(alone(2), authority.node(folder.path(), "n2")));
+    let higher = Node::start(with(alone(2), authority.files(folder.path(), "n2", None)));
     let mut dials = with(dialling(higher.address()), mallory.clone());
     dials.nodes[0].name = "mallory".to_owned();
     let lower = Node::start(dials);
@@ -102,7 +104,7 @@ fn a_certificate_of_another_name_opens_no_door() {
     let mut listens = with(alone(2), mallory);
     listens.nodes[1].name = "mallory".to_owned();
     let higher = Node::start(listens);
-    let lower = Node::start(with(dialling(higher.address()), authority.node(folder.path(), "n1")));
+    let lower = Node::start(with(dialling(higher.address()), authority.files(folder.path(), "n1", None)));
     let why = lower.failed(|why| matches!(why, ConnectError::Tls { .. }).then_some(why));
     assert!(why.to_string().contains("another node is at this address"), "{why}");
 }
@@ -110,7 +112,7 @@ fn a_certificate_of_another_name_opens_no_door() {
 #[test]
 fn nobody_gets_in_without_a_certificate() {
     let folder = tempfile::tempdir().expect("a folder can be made");
-    let files = Authority::new().node(folder.path(), "n2");
+    let files = Authority::new().files(folder.path(), "n2", None);
     let node = Node::start(with(alone(2), files.clone()));
     let mut roots = RootCertStore::empty();
     roots
@@ -139,7 +141,7 @@ fn nobody_gets_in_without_a_certificate() {
 fn plain_text_and_tls_are_told_apart() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let higher = Node::start(with(alone(2), authority.node(folder.path(), "n2")));
+    let higher = Node::start(with(alone(2), authority.files(folder.path(), "n2", None)));
     let lower = Node::start(dialling(higher.address()));
     let why = higher.failed(|why| matches!(why, ConnectError::Tls { .. }).then_some(why));
     assert!(why.to_string().contains("the other seems to use plain text"), "{why}");
@@ -148,7 +150,7 @@ fn plain_text_and_tls_are_told_apart() {
     drop((lower, higher));
 
     let higher = Node::start(alone(2));
-    let _lower = Node::start(with(dialling(higher.address()), authority.node(folder.path(), "n1")));
+    let _lower = Node::start(with(dialling(higher.address()), authority.files(folder.path(), "n1", None)));
     let why = higher
         .failed(|why| matches!(why, ConnectError::Preamble(PreambleError::Foreign { .. })).then_some(why));
     assert!(why.to_string().contains("which is TLS"), "{why}");
@@ -158,10 +160,10 @@ fn plain_text_and_tls_are_told_apart() {
 fn bytes_changed_on_the_way_end_the_connection() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let higher = Node::start(with(alone(2), authority.node(folder.path(), "n2")));
+    let higher = Node::start(with(alone(2), authority.files(folder.path(), "n2", None)));
     let between = TcpListener::bind(ANYWHERE).expect("a port is free");
     let address = between.local_addr().expect("it is bound");
-    let lower = Node::start(with(dialling(address), authority.node(folder.path(), "n1")));
+    let lower = Node::start(with(dialling(address), authority.files(folder.path(), "n1", None)));
     let dialled = between.accept().expect("the node dials").0;
     let passed_on = TcpStream::connect(higher.address()).expect("the other listens");
     let flip = Arc::new(AtomicBool::new(false));
@@ -200,7 +202,7 @@ fn bytes_changed_on_the_way_end_the_connection() {
 fn files_that_prove_nothing_are_refused_at_the_start() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let authority = Authority::new();
-    let good = authority.node(folder.path(), "n2");
+    let good = authority.files(folder.path(), "n2", None);
     check_files(&good, "n2").expect("these are good");
 
     let refused = |files: TlsFiles| {
@@ -214,20 +216,20 @@ fn files_that_prove_nothing_are_refused_at_the_start() {
         };
         assert!(wanted(source), "{error}");
     };
-    unfit(refused(authority.node(folder.path(), "n1")), |error| {
+    unfit(refused(authority.files(folder.path(), "n1", None)), |error| {
         matches!(error, CertificateError::NotValidForNameContext { .. })
     });
-    let expired = authority.node_with(folder.path(), "n2", |params| {
-        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
-    });
+    let expired = authority.expired_files(folder.path(), "n2", None);
     unfit(refused(expired), |error| matches!(error, CertificateError::ExpiredContext { .. }));
-    let good = authority.node(folder.path(), "n2");
-    let foreign =
-        TlsFiles { authority: Authority::new().node(folder.path(), "other").authority, ..good.clone() };
+    let good = authority.files(folder.path(), "n2", None);
+    let foreign = TlsFiles {
+        authority: Authority::new().files(&folder.path().join("other"), "other", None).authority,
+        ..good.clone()
+    };
     unfit(refused(foreign), |error| {
         matches!(error, CertificateError::UnknownIssuer | CertificateError::BadSignature)
     });
-    let key = authority.node(folder.path(), "n1").key;
+    let key = authority.files(folder.path(), "n1", None).key;
     assert!(matches!(refused(TlsFiles { key, ..good.clone() }), TlsError::Key { .. }));
     let key = good.certificate.clone();
     assert!(matches!(refused(TlsFiles { key, ..good.clone() }), TlsError::File { kind: "private key", .. }));
