@@ -86,12 +86,13 @@ pub const LAYERS: &[Layer] = &[
             MPI,
         ],
     ),
-    plain(
+    with_tests(
         CLI,
         &[
             TYPES, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, RUNTIME, FACADE, CLIENT, SIM, BENCH, MPI,
             GROUP, REPLICA, NODE, TLS,
         ],
+        &[REGION_CLIENT],
     ),
     // chores: no part of the product
     plain("xtask", &[]),

@@ -5,11 +5,13 @@ use crate::redis::Connection;
 use crate::verdict::{UsageError, Verdict};
 use crate::watch;
 use anyhow::Context;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mainstay::command_line::{address, log_to_standard_error_unless_told};
 use mainstay_group::limits::Timing;
+use mainstay_group::roles::{LossAction, Requirement};
 use mainstay_node::gateway::GatewayTimes;
 use mainstay_node::node::{Ended, Listening, run as run_node};
-use mainstay_node::settings::{Arbiter, Entry, Settings, region};
+use mainstay_node::settings::{Arbiter, Entry, Settings, region, role};
 use mainstay_replica::definition::Definition;
 use mainstay_tls::{TlsClient, TlsError, TlsFiles, is_node_name};
 use std::io::{self, Write};
@@ -69,6 +71,17 @@ pub(crate) struct Node {
     /// The region of a new group, said with --init and fixed for good; who joins takes it from the others: pattern=one-hop, shards=16, ack=majority (or all), level=disk (or process).
     #[arg(long, value_name = "NAME:SETTING=VALUE,…", requires = "init", conflicts_with = "join", default_value = "data", value_parser = region)]
     region: Definition,
+    /// A role that this node offers, for regions that require it; more than once for more.
+    #[arg(long, value_name = "NAME", value_parser = role)]
+    role: Vec<String>,
+    /// A role that some node must offer for the region of a new group to be used in full; more than once for more.
+    #[arg(long, value_name = "NAME", requires = "init", value_parser = role)]
+    require_role: Vec<String>,
+    /// What becomes of the region while nobody offers a role that it requires: full, no matter; read-only; none, neither read nor written; reconnect,
+    /// the same, and nodes that see the role go leave once and come back.
+    #[arg(long, value_name = "ACTION", requires = "require_role", default_value = LossAction::default().name(),
+          value_parser = PossibleValuesParser::new(LossAction::ALL.map(LossAction::name)).map(loss_action))]
+    on_role_loss: LossAction,
     /// Connections of clients at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     clients_max: u32,
@@ -129,14 +142,17 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         orphan::die_with(parent)?;
     }
     log_to_standard_error_unless_told("warn,mainstay_node=info");
-    let entry =
-        if node.init { Entry::Begin(vec![node.region.clone()]) } else { Entry::Join(node.join.clone()) };
+    let requirement = Requirement { roles: node.require_role.clone(), loss: node.on_role_loss };
+    let entry = match node.init {
+        true => Entry::Begin(vec![Definition { requirement, ..node.region.clone() }]),
+        false => Entry::Join(node.join.clone()),
+    };
     let certified = node.certificates.files();
     let arbiter = match node.arbiter.is_empty() {
         true => None,
         false => Some(Arbiter::at(&node.arbiter, certified.is_some())?),
     };
-    let settings = Settings {
+    let mut settings = Settings {
         directory: node.dir.clone(),
         listen: node.listen,
         resp: node.resp,
@@ -147,16 +163,36 @@ pub(crate) fn run(node: &Node) -> anyhow::Result<Verdict> {
         accept_loss: node.accept_loss,
         link_delay: Duration::from_micros(node.link_delay_us),
         certified,
+        roles: node.role.clone(),
         arbiter,
         allow_cuts: node.allow_cuts,
     };
-    match run_node(&settings, |at| announce(&node.dir, at))? {
-        Ended::Stopped => {
-            println!("stopped; this node is a member still, start it again or let the others go on");
+    loop {
+        let mut listens = None;
+        let ended = run_node(&settings, |at| {
+            announce(&node.dir, at);
+            listens = Some(at);
+        })?;
+        match ended {
+            Ended::Stopped => {
+                println!("stopped; this node is a member still, start it again or let the others go on");
+                return Ok(Verdict::Clean);
+            }
+            Ended::Left => {
+                println!("left the group for good");
+                return Ok(Verdict::Clean);
+            }
+            Ended::Reconnects => {
+                let at = listens.expect("a node that has served has listened");
+                (settings.listen, settings.resp, settings.entry) =
+                    (at.nodes, at.clients, Entry::Join(Vec::new()));
+            }
         }
-        Ended::Left => println!("left the group for good"),
     }
-    Ok(Verdict::Clean)
+}
+
+fn loss_action(name: String) -> LossAction {
+    LossAction::ALL.into_iter().find(|action| action.name() == name).expect("only these are possible")
 }
 
 fn announce(directory: &std::path::Path, at: Listening) {
@@ -213,7 +249,11 @@ pub(crate) fn ask(group: &Group) -> anyhow::Result<Verdict> {
                 true => println!("{}", serde_json::to_string_pretty(&status)?),
                 false => print!("{}", in_words(&status)),
             }
-            Ok(if status["serves"] == true { Verdict::Clean } else { Verdict::Wrong })
+            let lacks = |region: &serde_json::Value| {
+                region["roles_missing"].as_array().is_some_and(|roles| !roles.is_empty())
+            };
+            let restricted = status["regions"].as_array().into_iter().flatten().any(lacks);
+            Ok(if status["serves"] == true && !restricted { Verdict::Clean } else { Verdict::Wrong })
         }
         Group::Explain(asked) => {
             let explanation = asked.tell(b"MAINSTAY.EXPLAIN")?;
@@ -284,6 +324,12 @@ pub(crate) fn status(node: SocketAddr) -> anyhow::Result<serde_json::Value> {
     Asking { tls: None }.status(node)
 }
 
+/// The words of a list, with commas.
+fn names(list: &serde_json::Value) -> String {
+    let words = list.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+    words.collect::<Vec<_>>().join(", ")
+}
+
 fn in_words(status: &serde_json::Value) -> String {
     let word = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let view = match (status["view"].as_u64(), status["cluster"].as_str()) {
@@ -294,7 +340,11 @@ fn in_words(status: &serde_json::Value) -> String {
     let mut text = format!("{}\n{view}\n", word(&status["explanation"]));
     for member in status["members"].as_array().into_iter().flatten() {
         let me = if member["me"] == true { ", this node" } else { "" };
-        text.push_str(&format!("  {} since view {}{me}\n", word(&member["address"]), member["born"]));
+        let roles = match names(&member["roles"]) {
+            none if none.is_empty() => none,
+            roles => format!(", offers {roles}"),
+        };
+        text.push_str(&format!("  {} since view {}{roles}{me}\n", word(&member["address"]), member["born"]));
     }
     for region in status["regions"].as_array().into_iter().flatten() {
         text.push_str(&format!(
@@ -306,6 +356,11 @@ fn in_words(status: &serde_json::Value) -> String {
             word(&region["acknowledged_by"]),
             word(&region["level"])
         ));
+        let requires = names(&region["requires"]);
+        if !requires.is_empty() {
+            let loss = word(&region["on_role_loss"]);
+            text.push_str(&format!("  requires {requires}; access without: {loss}\n"));
+        }
     }
     text.push_str(&format!("{} bytes of journal are read at the next start\n", status["journal_bytes"]));
     text

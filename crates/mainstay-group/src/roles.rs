@@ -1,55 +1,93 @@
 //! Roles: what a view that has its majority may do, by who is present. They only ever take away (GemFire's required roles, where they were
 //! all there was: Schuchardt 2010, GemFire and Paxos).
+//!
+//! Every member of a view comes to the same verdict, since what members offer is part of the view.
 
-use mainstay_types::view::View;
+use mainstay_types::view::{View, ViewId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// What a region does when a role that it needs is not played by anybody.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What a region does while a role that it requires is not played by anybody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub enum LossAction {
     /// It goes on.
     FullAccess,
     /// It is read, and not written.
     ReadOnly,
     /// It is neither read nor written.
+    #[default]
     NoAccess,
-    /// The process leaves and asks to be let in again.
+    /// The same; and a process that sees the role go leaves once, and asks to be let in again.
     Reconnect,
 }
 
-/// What it does when the role is back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resumption {
-    /// It goes on with the data that it has.
-    Continue,
-    /// It fetches its data anew.
-    Reinitialise,
+impl LossAction {
+    /// All of them, the least restrictive first.
+    pub const ALL: [Self; 4] = [Self::FullAccess, Self::ReadOnly, Self::NoAccess, Self::Reconnect];
+
+    /// Its name, on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullAccess => "full",
+            Self::ReadOnly => "read-only",
+            Self::NoAccess => "none",
+            Self::Reconnect => "reconnect",
+        }
+    }
 }
 
-/// What a region needs of its view.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What a region requires of its view.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Requirement {
     /// The roles; each must be offered by a member.
     pub roles: Vec<String>,
     /// What happens while one is missing.
     pub loss: LossAction,
-    /// What happens when all are there again.
-    pub resumption: Resumption,
 }
 
-/// What a region may do now, the most restrictive last.
+/// What a region may do now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Everything.
     Full,
     /// Something less, because of roles that are missing.
-    Restricted {
-        /// What happens.
-        loss: LossAction,
-        /// The roles that nobody in the view offers.
-        missing: Vec<String>,
-    },
+    Restricted(Restriction),
     /// Nothing: this process does not serve, whoever is present.
     NotServing,
+}
+
+/// A role that is required is offered by nobody. What is refused because of it was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Restriction {
+    /// What happens.
+    pub loss: LossAction,
+    /// The view that lacks them.
+    pub view: ViewId,
+    /// The roles that nobody in it offers: at least one.
+    pub missing: Vec<String>,
+}
+
+impl Restriction {
+    /// Nothing is written. What is restricted is not written in any case.
+    #[must_use]
+    pub fn refuses_reads(&self) -> bool {
+        matches!(self.loss, LossAction::NoAccess | LossAction::Reconnect)
+    }
+}
+
+impl std::error::Error for Restriction {}
+
+impl fmt::Display for Restriction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.refuses_reads() { "neither read nor written" } else { "read, and not written" };
+        write!(f, "it is {what}: it requires ")?;
+        for (place, role) in self.missing.iter().enumerate() {
+            write!(f, "{}role `{role}`", if place > 0 { " and " } else { "" })?;
+        }
+        write!(f, ", which no member of view {} offers; start a node with", self.view)?;
+        self.missing.iter().try_for_each(|role| write!(f, " --role {role}"))
+    }
 }
 
 /// What a region may do in `view`; `serves` is whether this process may serve it at all, which no role can give.
@@ -58,12 +96,16 @@ pub fn access(view: &View, serves: bool, requirement: &Requirement) -> Access {
     if !serves {
         return Access::NotServing;
     }
+    restriction(view, requirement).map_or(Access::Full, Access::Restricted)
+}
+
+/// What a region must not do in `view`, whoever may serve it.
+#[must_use]
+pub fn restriction(view: &View, requirement: &Requirement) -> Option<Restriction> {
     let offered = |role: &String| view.members.iter().any(|member| member.offer.roles.contains(role));
     let missing: Vec<String> = requirement.roles.iter().filter(|role| !offered(role)).cloned().collect();
-    match missing.is_empty() || requirement.loss == LossAction::FullAccess {
-        true => Access::Full,
-        false => Access::Restricted { loss: requirement.loss, missing },
-    }
+    let restricts = !missing.is_empty() && requirement.loss != LossAction::FullAccess;
+    restricts.then_some(Restriction { loss: requirement.loss, view: view.id, missing })
 }
 
 #[cfg(test)]
@@ -85,16 +127,16 @@ mod tests {
         let needs = |roles: &[&str], loss| Requirement {
             roles: roles.iter().map(|&role| role.to_owned()).collect(),
             loss,
-            resumption: Resumption::Continue,
         };
         assert_eq!(access(&view, true, &needs(&["stock"], LossAction::NoAccess)), Access::Full);
         let missing = vec!["prices".to_owned()];
-        let restricted = Access::Restricted { loss: LossAction::ReadOnly, missing };
+        let restriction = Restriction { loss: LossAction::ReadOnly, view: ViewId(1), missing };
+        let said = restriction.to_string();
+        assert!(said.contains("role `prices`") && said.ends_with("--role prices"), "{said}");
+        let restricted = Access::Restricted(restriction);
         assert_eq!(access(&view, true, &needs(&["stock", "prices"], LossAction::ReadOnly)), restricted);
         assert_eq!(access(&view, true, &needs(&["prices"], LossAction::FullAccess)), Access::Full);
-        for loss in
-            [LossAction::FullAccess, LossAction::ReadOnly, LossAction::NoAccess, LossAction::Reconnect]
-        {
+        for loss in LossAction::ALL {
             assert_eq!(access(&view, false, &needs(&["stock"], loss)), Access::NotServing);
         }
     }

@@ -6,6 +6,7 @@ use crate::store::StoreError;
 use mainstay_disk::log::SealError;
 use mainstay_replica::config::StartError;
 use mainstay_tls::TlsError;
+use mainstay_types::view::ROLES_MAX;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -67,6 +68,12 @@ pub enum NodeError {
     /// No group, and none to ask.
     #[error("this directory belongs to no group: begin one with --init, or name nodes of one with --join")]
     NoGroup,
+    /// More roles than a member may offer.
+    #[error("{roles} roles are offered; {ROLES_MAX} are possible")]
+    Roles {
+        /// How many.
+        roles: usize,
+    },
     /// The operating system.
     #[error("the operating system refused: {0}")]
     System(#[from] io::Error),

@@ -18,6 +18,7 @@ use crate::numbers::Numbers;
 use crate::replies::written;
 use crate::resp::Reply;
 use crate::session::{Part, Session, Task};
+use mainstay_group::roles::Restriction;
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::copies::Copies;
 use mainstay_region::limits::Config;
@@ -151,6 +152,8 @@ pub struct Standing {
     pub serves: bool,
     /// How it stands, in a sentence, its first word for programs.
     pub explanation: String,
+    /// What the region must not do all the same.
+    pub restriction: Option<Restriction>,
 }
 
 /// Who waits for an operation or a read.
@@ -206,7 +209,7 @@ impl Gateway {
         Self {
             times,
             config,
-            standing: Standing { serves: false, explanation: "STARTING".to_owned() },
+            standing: Standing { serves: false, explanation: "STARTING".to_owned(), restriction: None },
             copies: Copies::default(),
             client,
             sessions: BTreeMap::new(),
@@ -338,10 +341,24 @@ impl Gateway {
         Reply::Error(format!("{word} {}; {what}", self.standing.explanation))
     }
 
+    /// What is answered instead while a role is missing.
+    fn restricted(&self, task: &Task) -> Option<Reply> {
+        let without = self.standing.restriction.as_ref()?;
+        let word = match (without.refuses_reads(), task) {
+            (true, _) => "CLUSTERDOWN",
+            (false, Task::Write(..)) => "READONLY",
+            (false, _) => return None,
+        };
+        Some(Reply::Error(format!("{word} role: {without}; nothing was sent")))
+    }
+
     fn begin(&mut self, now: Time, part: Part, out: &mut Vec<GatewayEffect>) {
         if !self.standing.serves {
             self.held.push_back(part);
             return;
+        }
+        if let Some(refusal) = self.restricted(&part.task) {
+            return self.finish(now, part, refusal, out);
         }
         let Some(open) = self.sessions.get_mut(&part.session) else { return };
         match &part.task {

@@ -8,6 +8,7 @@ use crate::address::{of_group, of_socket};
 use crate::arbiter::{self, Arbiter};
 use crate::clients::Clients;
 use crate::clock;
+use crate::command::OWN_KEYS;
 use crate::delay::Way;
 use crate::error::NodeError;
 use crate::gateway::{Gateway, GatewayEffect, Standing};
@@ -26,6 +27,7 @@ use crate::store::Store;
 use crate::transitions::Transitions;
 use bytes::Bytes;
 use mainstay_disk::open::draw_store_id;
+use mainstay_group::roles::LossAction;
 use mainstay_region::conversation::ToClient;
 use mainstay_region::effect::RecordNumber;
 use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
@@ -40,7 +42,7 @@ use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId, MemberId};
+use mainstay_types::view::{Address, JoinerId, MemberId, ROLES_MAX};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -76,6 +78,9 @@ pub enum Ended {
     Stopped,
     /// It has left its group.
     Left,
+    /// A role that a region requires is gone, and the region wants this node to leave and ask to be let in again: it is to be run again, to listen
+    /// where it did.
+    Reconnects,
 }
 
 /// Where a node listens.
@@ -157,6 +162,8 @@ struct Node {
     /// Why another node did not hear or let in this one, since it served last.
     refused: Option<String>,
     transitions: Transitions,
+    /// It has served in this life with all roles that its regions require.
+    had_roles: bool,
     wake: Time,
     gateway_tick: Time,
     idle_look: Time,
@@ -204,10 +211,15 @@ impl Node {
             }
             Entry::Join(addresses) => (None, addresses.iter().copied().map(of_group).collect()),
         };
+        if settings.roles.len() > ROLES_MAX {
+            return Err(NodeError::Roles { roles: settings.roles.len() });
+        }
         if begin.is_none() && ask_at.is_empty() && !stored.knows_group() {
             return Err(NodeError::NoGroup);
         }
-        let config = Config { timing: settings.timing, ..Config::of(me, ask_at, begin) };
+        let mut config = Config { timing: settings.timing, ..Config::of(me, ask_at, begin) };
+        config.offer.roles.clone_from(&settings.roles);
+        config.own_keys = Some(OWN_KEYS);
         let mut effects = Vec::new();
         let now = clock::now();
         let replica = Replica::start(config, stored, now, &mut effects)?;
@@ -238,6 +250,7 @@ impl Node {
             arbiter,
             refused: None,
             transitions: Transitions::new(now),
+            had_roles: false,
             wake: now,
             gateway_tick: now,
             idle_look: now,
@@ -442,6 +455,7 @@ impl Node {
                     tracing::warn!("this group was begun without an arbiter: --arbiter is not used");
                 }
                 self.refused = None;
+                self.look_for_roles();
                 self.know_region();
                 self.stand(now);
                 self.gateway.view(now, &view, &mut self.asked);
@@ -550,6 +564,20 @@ impl Node {
         defined.map_or(Level::Disk, |(_, definition, _)| definition.level)
     }
 
+    /// Whether a region that requires a role wants this node to reconnect: once, when it sees the role go.
+    fn look_for_roles(&mut self) {
+        let restrictions = self.replica.regions().filter_map(|(region, ..)| self.replica.restriction(region));
+        let mut reconnects = restrictions.filter(|without| without.loss == LossAction::Reconnect).peekable();
+        let restricted = reconnects.peek().is_some();
+        for without in reconnects.filter(|_| self.had_roles) {
+            tracing::warn!(%without, "this node leaves and asks to be let in again");
+        }
+        if restricted && self.had_roles {
+            self.ended = Some(Ok(Ended::Reconnects));
+        }
+        self.had_roles = !restricted;
+    }
+
     /// The gateway learns what the region is, once this node has a copy of it.
     fn know_region(&mut self) {
         if self.region.is_some() {
@@ -570,7 +598,8 @@ impl Node {
         if let Some(line) = self.transitions.note(now, &self.replica.explain(now), serves, installed) {
             line.log();
         }
-        let standing = Standing { serves, explanation: self.explain(now) };
+        let restriction = self.region.and_then(|region| self.replica.restriction(region));
+        let standing = Standing { serves, explanation: self.explain(now), restriction };
         self.gateway.stand(now, standing, &mut self.asked);
     }
 

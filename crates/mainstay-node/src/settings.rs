@@ -7,6 +7,7 @@ use mainstay_region::patterns::Pattern;
 use mainstay_replica::definition::Definition;
 use mainstay_tls::TlsFiles;
 use mainstay_types::level::Level;
+use mainstay_types::view::ROLE_BYTES_MAX;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How long things are waited for on behalf of clients.
     pub gateway: GatewayTimes,
+    /// The roles that it offers to regions that require them.
+    pub roles: Vec<String>,
     /// Who decides about views, if the group is to have an arbiter or has one.
     pub arbiter: Option<Arbiter>,
     /// Connections of clients at the same time; more are refused.
@@ -128,6 +131,26 @@ pub enum RegionArgumentError {
     },
 }
 
+/// Not the name of a role.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{given}` is no name of a role: 1 to {ROLE_BYTES_MAX} bytes, without spaces or control characters")]
+pub struct RoleError {
+    /// What was given.
+    pub given: String,
+}
+
+/// Reads the name of a role.
+///
+/// # Errors
+/// [`RoleError`].
+pub fn role(given: &str) -> Result<String, RoleError> {
+    let bad = |char: char| char.is_control() || char.is_whitespace();
+    match (1..=ROLE_BYTES_MAX).contains(&given.len()) && !given.chars().any(bad) {
+        true => Ok(given.to_owned()),
+        false => Err(RoleError { given: given.to_owned() }),
+    }
+}
+
 /// Reads `NAME[:SETTING=VALUE[,…]]`.
 ///
 /// # Errors
@@ -205,6 +228,14 @@ mod tests {
             ("https://10.0.0.9:2379/v3", true),
         ] {
             assert!(matches!(at(endpoint, secure), Err(ArbiterError::Endpoint { .. })), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn a_role_is_a_short_word() {
+        assert_eq!(role("stock"), Ok("stock".to_owned()));
+        for given in ["", "two words", "line\nbreak", &"a".repeat(ROLE_BYTES_MAX + 1)] {
+            assert_eq!(role(given), Err(RoleError { given: given.to_owned() }));
         }
     }
 

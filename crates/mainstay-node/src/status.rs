@@ -57,6 +57,8 @@ pub struct MemberStatus {
     pub born: u64,
     /// Its votes.
     pub weight: u32,
+    /// The roles that it offers.
+    pub roles: Vec<String>,
     /// It is the node that answers.
     pub me: bool,
 }
@@ -74,6 +76,12 @@ pub struct RegionStatus {
     pub acknowledged_by: &'static str,
     /// What a copy must have survived before it says that it has a write.
     pub level: Level,
+    /// The roles that members must offer.
+    pub requires: Vec<String>,
+    /// What happens while nobody offers one of them.
+    pub on_role_loss: &'static str,
+    /// Those that nobody in the view offers.
+    pub roles_missing: Vec<String>,
     /// Keys in this copy.
     pub keys: usize,
     /// Of each shard the version that this copy's stable state stands at, and the hash of its whole map: equal versions have equal hashes.
@@ -95,9 +103,10 @@ impl Status {
             address: of_socket(member.joiner.address),
             born: member.born.0,
             weight: member.offer.weight,
+            roles: member.offer.roles.clone(),
             me: member.joiner == me,
         });
-        let regions = replica.regions().map(|(_, definition, copy)| {
+        let regions = replica.regions().map(|(id, definition, copy)| {
             let shards = || (0..definition.shards).map(|shard| copy.state(shard));
             RegionStatus {
                 name: definition.name.clone(),
@@ -105,6 +114,9 @@ impl Status {
                 pattern: definition.pattern.name(),
                 acknowledged_by: acknowledgement_name(definition.acknowledgement()),
                 level: definition.level,
+                requires: definition.requirement.roles.clone(),
+                on_role_loss: definition.requirement.loss.name(),
+                roles_missing: replica.restriction(id).map(|without| without.missing).unwrap_or_default(),
                 keys: shards().map(|state| state.map.len()).sum(),
                 stands: shards()
                     .map(|state| {
@@ -145,5 +157,11 @@ pub(crate) fn explain(replica: &Replica, now: Time) -> String {
         Explanation::Outside { .. } => "outside",
         Explanation::Left => "left",
     };
-    format!("{word}: {explanation}")
+    let mut text = format!("{word}: {explanation}");
+    for (id, definition, _) in replica.regions() {
+        if let Some(without) = replica.restriction(id).filter(|_| word == "serves") {
+            text.push_str(&format!("; but region `{}` is restricted: {without}", definition.name));
+        }
+    }
+    text
 }

@@ -50,7 +50,11 @@ impl Alone {
 
     fn serve(&mut self) {
         self.perform();
-        let standing = Standing { serves: self.replica.serves(self.now), explanation: "serves".to_owned() };
+        let standing = Standing {
+            serves: self.replica.serves(self.now),
+            explanation: "serves".to_owned(),
+            restriction: None,
+        };
         assert!(standing.serves);
         self.gateway.stand(self.now, standing, &mut self.asked);
         self.perform();
@@ -240,7 +244,8 @@ fn who_does_not_serve_refuses_what_it_held_and_who_gets_no_answer_does_not_know(
     node.serve();
     node.gateway.opened(1);
     assert_eq!(node.ask(1, "INCR n"), ":1\r\n");
-    let standing = Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned() };
+    let standing =
+        Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned(), restriction: None };
     node.gateway.stand(node.now, standing, &mut node.asked);
     assert_eq!(node.ask(1, "INCR n; GET n"), "");
     let said = node.pass(GatewayTimes::default().held_max);

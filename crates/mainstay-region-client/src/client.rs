@@ -14,6 +14,7 @@ use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
+use mainstay_types::view::ViewId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -56,6 +57,8 @@ pub struct Client {
     pub(crate) machine_out: Vec<ClientEffect>,
     /// How the region stands, as far as is known.
     pub(crate) standing: Option<Standing>,
+    /// What the region must not do in the view that is known, and why; whether nothing is read either.
+    restriction: Option<(bool, String)>,
     number: Option<ClientId>,
     /// The region has forgotten the number.
     forgotten: bool,
@@ -116,6 +119,7 @@ impl Client {
             settings,
             machine_out: Vec::new(),
             standing: None,
+            restriction: None,
             number: None,
             forgotten: false,
             forgotten_by: None,
@@ -237,9 +241,13 @@ impl Client {
     /// full it waits for room. How it ended comes by [`Self::next_ended`].
     ///
     /// # Errors
-    /// [`WriteError::TooLong`]; [`WriteError::NotSent`], when no client number could be had.
+    /// [`WriteError::TooLong`]; [`WriteError::RoleMissing`]; [`WriteError::NotSent`], when no client number could be had.
     pub fn begin(&mut self, operation: Operation) -> Result<OperationId, WriteError> {
         operation.check(&Limits::default()).map_err(WriteError::TooLong)?;
+        self.hear_of_roles();
+        if let Some((_, explanation)) = &self.restriction {
+            return Err(WriteError::RoleMissing { explanation: explanation.clone() });
+        }
         let idle = self.under_way.is_empty() && self.used_at.elapsed() > self.settings.number_idle_max;
         if idle || self.forgotten {
             while !self.under_way.is_empty() {
@@ -311,6 +319,7 @@ impl Client {
     fn told(&mut self, from: SocketAddr, frame: ToClient) {
         match frame {
             ToClient::Standing(standing) => self.stands(standing),
+            ToClient::Restricted { view, reads, explanation } => self.restricted(view, reads, explanation),
             ToClient::NotServing { explanation } => self.explanation = format!("{from}: {explanation}"),
             ToClient::Number(number) => {
                 if self.number.is_none() {
@@ -345,9 +354,31 @@ impl Client {
         self.links.know(&members, &self.seeds);
         self.machine.view_known(self.now(), &standing.view, &mut self.machine_out);
         self.standing = Some(standing);
+        self.restriction = None;
         self.say_hello_so();
         self.perform();
         self.ask_all_reads();
+    }
+
+    /// The region is served, and lacks a role that it requires.
+    fn restricted(&mut self, view: ViewId, reads: bool, explanation: String) {
+        if self.view().is_some_and(|known| known.id == view) {
+            self.explanation.clone_from(&explanation);
+            self.restriction = Some((reads, explanation));
+        }
+    }
+
+    /// A role that was missing may be there by now: asks, and hears what came, before anything is refused because of it.
+    pub(crate) fn hear_of_roles(&mut self) {
+        if self.restriction.is_some() {
+            self.ask_standing();
+            self.turn();
+        }
+    }
+
+    /// Why nothing is read, if nothing is.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        self.restriction.as_ref().filter(|(reads, _)| *reads).map(|(_, explanation)| explanation.as_str())
     }
 
     /// From now on this client is known by that number.

@@ -34,6 +34,12 @@ pub enum WriteError {
         /// Why.
         explanation: String,
     },
+    /// Nobody offers a role that the region requires. Nothing was sent, and it will not take effect.
+    #[error("the operation was not sent: {explanation}")]
+    RoleMissing {
+        /// Which one, and how to get it.
+        explanation: String,
+    },
     /// It did not and will not take effect.
     #[error("the operation was refused: {0}")]
     TooLong(TooLong),
@@ -76,7 +82,7 @@ pub enum WriteError {
 
 /// Nothing was read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("nothing could be read within the deadline: {explanation}")]
+#[error("nothing could be read: {explanation}")]
 pub struct ReadError {
     /// What was heard last.
     pub explanation: String,

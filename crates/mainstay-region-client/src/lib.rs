@@ -33,5 +33,5 @@ pub use crate::client::{Client, Written};
 pub use crate::error::{ConnectError, ReadError, WriteError};
 pub use crate::reads::{Inspected, Near, Value};
 pub use crate::settings::Settings;
-pub use mainstay_region::operation::Outcome;
+pub use mainstay_region::operation::{Operation, Outcome};
 pub use mainstay_tls::{TlsClient, TlsError, TlsFiles};

@@ -140,6 +140,7 @@ impl Client {
     }
 
     fn read(&mut self, shard: u16, query: Query, freshness: Freshness) -> Result<Found, ReadError> {
+        self.hear_of_roles();
         let deadline = Instant::now() + self.settings.deadline;
         self.next_read += 1;
         let request = self.next_read;
@@ -151,7 +152,7 @@ impl Client {
                 self.reads.remove(&request);
                 return Ok(found);
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= deadline || self.unreadable().is_some() {
                 self.reads.remove(&request);
                 return Err(self.read_error());
             }
@@ -160,7 +161,7 @@ impl Client {
     }
 
     fn read_error(&self) -> ReadError {
-        ReadError { explanation: self.explanation.clone() }
+        ReadError { explanation: self.unreadable().unwrap_or(&self.explanation).to_owned() }
     }
 
     fn ask_read(&mut self, request: u64) {

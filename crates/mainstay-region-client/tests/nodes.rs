@@ -59,6 +59,7 @@ fn is_a_node() {
         clients_max: 64,
         link_delay: Duration::ZERO,
         certified,
+        roles: Vec::new(),
         arbiter: None,
         accept_loss: false,
         allow_cuts: false,

@@ -8,7 +8,7 @@ use crate::message::{Message, MessageError};
 use crate::patterns::Pattern;
 use mainstay_types::codec::{Reader, Truncated};
 use mainstay_types::id::{ClientId, ClusterId};
-use mainstay_types::view::{MemberId, View, ViewError};
+use mainstay_types::view::{MemberId, View, ViewError, ViewId};
 
 /// How a client's connection begins.
 pub const MAGIC: [u8; 4] = *b"MSC1";
@@ -62,6 +62,15 @@ pub enum ToClient {
         from: MemberId,
         /// What.
         message: Message,
+    },
+    /// The region that is served is restricted in this view. Said behind each [`Self::Standing`] that it holds for.
+    Restricted {
+        /// The view.
+        view: ViewId,
+        /// Nothing is read either.
+        reads: bool,
+        /// What is missing, and what to do about it.
+        explanation: String,
     },
     /// The connection ends here, and coming back as it is leads to the same.
     Refused {
@@ -206,6 +215,12 @@ impl ToClient {
             Self::Number(client) => put_number(3, *client, out),
             Self::Message { from, message } => put_message(*from, message, out),
             Self::Refused { reason } => put_text(5, reason, out),
+            Self::Restricted { view, reads, explanation } => {
+                out.push(6);
+                out.extend_from_slice(&view.0.to_le_bytes());
+                out.push(u8::from(*reads));
+                out.extend_from_slice(cut(explanation, EXPLANATION_BYTES_MAX).as_bytes());
+            }
         });
     }
 
@@ -230,6 +245,15 @@ impl ToClient {
                 return Ok(Self::Message { from: speaker, message });
             }
             5 => return Ok(Self::Refused { reason: take_text(&from) }),
+            6 => {
+                let view = ViewId(from.u64()?);
+                let reads = match from.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(ConversationError::Malformed),
+                };
+                return Ok(Self::Restricted { view, reads, explanation: take_text(&from) });
+            }
             _ => return Err(ConversationError::Malformed),
         };
         whole(read, &from)
@@ -309,7 +333,7 @@ mod tests {
     use crate::operation::Operation;
     use mainstay_types::id::{Incarnation, Sequence, StoreId, ThreadId};
     use mainstay_types::operation::OperationId;
-    use mainstay_types::view::{Address, JoinerId, Member, Offer, ViewId};
+    use mainstay_types::view::{Address, JoinerId, Member, Offer};
 
     fn view() -> View {
         let address = Address::v4([127, 0, 0, 1], 7171);
@@ -370,6 +394,14 @@ mod tests {
         long.put(&mut bytes);
         assert!(bytes.len() <= LENGTH_BYTES + 1 + EXPLANATION_BYTES_MAX);
         assert!(matches!(ToClient::parse(&bytes[LENGTH_BYTES..], &limits), Ok(ToClient::Refused { .. })));
+        let explanation = "no member offers it".to_owned();
+        let restricted = ToClient::Restricted { view: ViewId(9), reads: true, explanation };
+        let mut bytes = Vec::new();
+        restricted.put(&mut bytes);
+        assert_eq!(ToClient::parse(&bytes[LENGTH_BYTES..], &limits), Ok(restricted));
+        bytes[LENGTH_BYTES + 9] = 2;
+        let malformed = ToClient::parse(&bytes[LENGTH_BYTES..], &limits);
+        assert_eq!(malformed, Err(ConversationError::Malformed));
         let huge = first_frame(&[0xff; 8], max);
         assert_eq!(huge, Err(ConversationError::TooLong { bytes: u32::MAX as usize, limit: max }));
     }

@@ -125,6 +125,9 @@ pub enum Refusal {
     /// The stamper gave the operation a version and has not seen its payload: it may have taken effect at the others.
     #[error("the stamper has not seen the operation that it gave a version to")]
     NotSettled,
+    /// The region requires a role that no member of the view offers. Nothing was done.
+    #[error("the region requires a role that no member offers")]
+    RoleMissing,
 }
 
 /// A limit of [`Limits`].

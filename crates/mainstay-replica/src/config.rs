@@ -35,6 +35,8 @@ pub struct Config {
     /// Records of regions that a start would read, in bytes, at which checkpoints begin; later, where the regions hold much, at twice what the last checkpoints
     /// left.
     pub checkpoint_bytes_min: u64,
+    /// A count at a key that begins so is set by nodes for themselves, also while a role is missing; `None`: there is none.
+    pub own_keys: Option<&'static [u8]>,
     /// Which safety rules are kept: all, outside the simulator.
     pub rules: Rules,
 }
@@ -54,6 +56,7 @@ impl Config {
             region_times: Times::default(),
             region_tick: Duration::from_millis(15),
             checkpoint_bytes_min: 64 << 20,
+            own_keys: None,
             rules: Rules::KEPT,
         }
     }

@@ -1,10 +1,12 @@
 //! What a region is: its name and settings. Agreed when the group begins, and carried in the cut of every view since, so that a node that
 //! joins needs to be told nothing.
 
+use mainstay_group::roles::Requirement;
 use mainstay_region::limits::{Acknowledgement, Config, Limits, Times};
 use mainstay_region::patterns::Pattern;
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
+use mainstay_types::view::ROLES_MAX;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -41,6 +43,8 @@ pub struct Definition {
     pub pattern: Pattern,
     /// What a copy must have survived before it says that it has a write.
     pub level: Level,
+    /// The roles that it requires members to offer, and what happens while one is missing.
+    pub requirement: Requirement,
 }
 
 impl Definition {
@@ -53,6 +57,7 @@ impl Definition {
             acknowledged_by_all: false,
             pattern: Pattern::OneHop,
             level: Level::Disk,
+            requirement: Requirement::default(),
         }
     }
 
@@ -87,6 +92,9 @@ impl Definition {
         if self.shards == 0 || self.shards > SHARDS_MAX {
             return Err(DefinitionError::Shards { name: name(), shards: self.shards });
         }
+        if self.requirement.roles.len() > ROLES_MAX {
+            return Err(DefinitionError::Roles { name: name(), roles: self.requirement.roles.len() });
+        }
         Ok(())
     }
 }
@@ -107,6 +115,14 @@ pub enum DefinitionError {
         name: String,
         /// Shards.
         shards: u16,
+    },
+    /// Too many roles.
+    #[error("region `{name}` requires {roles} roles; {ROLES_MAX} are possible")]
+    Roles {
+        /// The region's name.
+        name: String,
+        /// How many.
+        roles: usize,
     },
     /// Two regions have one name.
     #[error("two regions are named `{name}`")]

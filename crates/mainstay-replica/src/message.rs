@@ -9,7 +9,7 @@ use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::view::{JoinerId, MemberId, ViewId};
 
 /// The version of the heads. A change of any of them changes it.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 
 /// Set in `born` of who is no member: the rest is of its store and its life. No view number is ever so high.
 const OUTSIDE: u64 = 1 << 63;

@@ -9,11 +9,13 @@ use crate::event::Event;
 use crate::hosted::{Hosted, Leaving};
 use crate::message::{Message, outside};
 use crate::packed::{Cuts, RegionCut};
+use crate::restricting::refusal;
 use mainstay_group::effect::Effect as GroupEffect;
 use mainstay_group::event::Event as GroupEvent;
 use mainstay_group::explain::Explanation;
 use mainstay_group::group::{Begin, Config as GroupConfig, Group};
 use mainstay_group::record::Record;
+use mainstay_group::roles::{Restriction, restriction};
 use mainstay_region::effect::{Effect as RegionEffect, Event as RegionEvent, RecordNumber};
 use mainstay_region::limits::Config as RegionConfig;
 use mainstay_region::message::{Body, Message as RegionMessage, Party};
@@ -188,6 +190,12 @@ impl Replica {
     /// The regions that this node has a copy of.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, &Definition, &Region)> {
         self.regions.iter().map(|(id, hosted)| (*id, &hosted.definition, &hosted.machine))
+    }
+
+    /// What a region must not do in the view that this node is in, since nobody offers a role that it requires.
+    #[must_use]
+    pub fn restriction(&self, region: RegionId) -> Option<Restriction> {
+        restriction(self.view()?, &self.regions.get(&region)?.definition.requirement)
     }
 
     /// The region of that name.
@@ -400,7 +408,11 @@ impl Replica {
         message: RegionMessage,
         out: &mut Vec<Effect>,
     ) {
-        if self.regions.contains_key(&region) {
+        let restriction = self.restriction(region);
+        let refused = restriction.and_then(|without| refusal(&message.body, &without, self.config.own_keys));
+        if let Some(body) = refused {
+            out.push(Effect::Answer { client, region, message: RegionMessage { body, ..message } });
+        } else if self.regions.contains_key(&region) {
             self.region_step(now, region, RegionEvent::Received { from: Party::Client(client), message });
         } else {
             out.push(Effect::NoRegion { client, region });

@@ -1,7 +1,8 @@
 //! One node alone founds a group, waits for its records, answers, and is found again; one that joins counts when it has learned.
 
+use mainstay_group::roles::{LossAction, Requirement};
 use mainstay_region::effect::RecordNumber;
-use mainstay_region::message::{Body, Message as RegionMessage};
+use mainstay_region::message::{Body, Freshness, Message as RegionMessage, Query, Refusal};
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config, StartError, Stored};
@@ -32,12 +33,18 @@ fn config(life: u64, begins: bool) -> Config {
 }
 
 fn put() -> Event {
-    let id = OperationId { client: ClientId(7), thread: ThreadId(1), sequence: Sequence(1) };
     let operation = Operation::Put { key: b"key".into(), value: b"value".into() };
-    let body = Body::Operate { id, retry: false, pattern: Pattern::OneHop, operation };
-    let shard = mainstay_region::operation::shard_of(b"key", 2);
-    let message = RegionMessage { view: ViewId(1), shard, body };
-    Event::Asked { client: ClientId(7), region: REGION, message }
+    asked(ViewId(1), b"key", operate(operation))
+}
+
+fn operate(operation: Operation) -> Body {
+    let id = OperationId { client: ClientId(7), thread: ThreadId(1), sequence: Sequence(1) };
+    Body::Operate { id, retry: false, pattern: Pattern::OneHop, operation }
+}
+
+fn asked(view: ViewId, key: &[u8], body: Body) -> Event {
+    let shard = mainstay_region::operation::shard_of(key, 2);
+    Event::Asked { client: ClientId(7), region: REGION, message: RegionMessage { view, shard, body } }
 }
 
 /// Takes what is to be kept out of the effects.
@@ -107,11 +114,18 @@ struct Net {
 }
 
 impl Net {
-    fn start(&mut self, number: u8, begin: Option<Begin>) {
+    fn new() -> Self {
+        let (now, nodes) = (Time(1_000_000_000), Vec::new());
+        Self { now, nodes, mail: VecDeque::new(), filled: true, answered: Vec::new() }
+    }
+
+    fn start(&mut self, number: u8, begin: Option<Begin>, roles: &[&str]) {
         let address = |number| Address::v4([10, 0, 0, number], 7171);
         let me = JoinerId { address: address(number), store: StoreId([number; 16]), life: Incarnation(1) };
         let mut out = Vec::new();
-        let config = Config::of(me, vec![address(1)], begin);
+        let mut config = Config::of(me, vec![address(1)], begin);
+        config.offer.roles = roles.iter().map(|&role| role.to_owned()).collect();
+        config.own_keys = Some(b"own/");
         let node = Replica::start(config, Stored::default(), self.now, &mut out).expect("it starts");
         self.nodes.push(node);
         self.perform(self.nodes.len() - 1, out);
@@ -167,16 +181,10 @@ impl Net {
 fn a_node_that_joins_counts_when_it_has_learned() {
     let regions = vec![Definition { shards: 2, acknowledged_by_all: true, ..Definition::named("orders") }];
     let begin = Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions };
-    let mut net = Net {
-        now: Time(1_000_000_000),
-        nodes: Vec::new(),
-        mail: VecDeque::new(),
-        filled: false,
-        answered: Vec::new(),
-    };
-    net.start(1, Some(begin));
+    let mut net = Net { filled: false, ..Net::new() };
+    net.start(1, Some(begin), &[]);
     net.pass(10);
-    net.start(2, None);
+    net.start(2, None, &[]);
     net.pass(400);
     assert_eq!(net.members(), 1, "it has not learned");
     net.step(0, put());
@@ -193,4 +201,48 @@ fn a_node_that_joins_counts_when_it_has_learned() {
     assert!(net.has_key(1), "it was filled outside");
     net.pass(100);
     assert!(net.nodes.iter().all(|node| node.serves(net.now)));
+}
+
+/// What is refused is refused by the view, whatever side of it changes; what nodes count for themselves is not.
+#[test]
+fn a_write_is_done_in_a_view_that_offers_the_role_or_not_at_all() {
+    let requirement = Requirement { roles: vec!["stock".to_owned()], loss: LossAction::ReadOnly };
+    let regions = vec![Definition { shards: 2, requirement, ..Definition::named("orders") }];
+    let mut net = Net::new();
+    net.start(1, Some(Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions }), &["prices"]);
+    net.pass(10);
+    let told = |net: &mut Net, event: Event| {
+        net.answered.clear();
+        net.step(0, event);
+        net.pass(4);
+        std::mem::take(&mut net.answered)
+    };
+    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done.stable);
+    let refused = |body: &Body| matches!(body, Body::Refused { refusal: Refusal::RoleMissing, .. });
+    let said = told(&mut net, put());
+    assert!(said.iter().all(refused) && said.len() == 1, "{said:?}");
+    let query = Query::Get { key: b"key".to_vec() };
+    let read = Body::Read { request: 1, query, freshness: Freshness::Linearizable };
+    let said = told(&mut net, asked(ViewId(1), b"key", read));
+    assert!(
+        matches!(&said[..], [Body::Answer { found: Ok(found), .. }] if found.entries.is_empty()),
+        "{said:?}"
+    );
+    let count =
+        Operation::CompareAndSet { key: b"own/count".into(), expected: None, value: Some(b"1".into()) };
+    assert!(told(&mut net, asked(ViewId(1), b"own/count", operate(count))).iter().any(done));
+
+    net.start(2, None, &["stock"]);
+    let mut ticks = 0;
+    while net.members() == 1 || !net.nodes.iter().all(|node| node.serves(net.now)) {
+        net.pass(1);
+        ticks += 1;
+        assert!(ticks < 2000, "it is let in");
+    }
+    let view = net.nodes[0].view().expect("it is a member").id;
+    assert_eq!(net.nodes[0].restriction(REGION), None);
+    let id = OperationId { client: ClientId(8), thread: ThreadId(1), sequence: Sequence(1) };
+    let operation = Operation::Put { key: b"key".into(), value: b"value".into() };
+    let body = Body::Operate { id, retry: false, pattern: Pattern::OneHop, operation };
+    assert!(told(&mut net, asked(view, b"key", body)).iter().any(done));
 }

@@ -15,6 +15,8 @@ mod outputs;
 mod places;
 mod redis_clients;
 mod region;
+mod resp;
+mod roles;
 mod serve;
 mod sim;
 mod snapshot;

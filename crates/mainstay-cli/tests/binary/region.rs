@@ -363,7 +363,11 @@ fn redis_cli_comes_in_by_tls_with_a_certificate_and_not_without() {
     assert!(watched.out.contains("it uses TLS"), "{}", watched.out);
     for words in [&["group", "status", &at][..], &["region", "verify", &at, &at_second]] {
         let foreign = with(words, "others");
-        assert!(foreign.code == 3 && foreign.err.contains("not of this cluster's authority"), "{}", foreign.err);
+        assert!(
+            foreign.code == 3 && foreign.err.contains("not of this cluster's authority"),
+            "{}",
+            foreign.err
+        );
         let nobody = with(words, "nowhere");
         assert!(nobody.code == 3 && nobody.err.contains("nowhere/"), "{}", nobody.err);
     }

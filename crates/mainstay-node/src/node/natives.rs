@@ -121,6 +121,15 @@ impl Node {
             }
             _ => not_serving(),
         };
+        let restriction = match &frame {
+            ToClient::Standing(_) => region.and_then(|region| self.replica.restriction(region)),
+            _ => None,
+        };
         self.natives.say(connection, &frame);
+        if let Some(without) = restriction {
+            let (view, reads) = (without.view, without.refuses_reads());
+            let explanation = format!("region `{name}`: {without}");
+            self.natives.say(connection, &ToClient::Restricted { view, reads, explanation });
+        }
     }
 }

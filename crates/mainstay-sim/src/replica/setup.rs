@@ -72,6 +72,7 @@ impl Setup {
             // Clients choose others, too: those that send payloads are refused where the region's does not.
             pattern: *random.pick(&Pattern::VERSIONED),
             level: Level::Disk,
+            ..Definition::named("")
         });
         let regions = regions.collect();
         let calm = random.chance(150).then(|| random.between(1, 60));
