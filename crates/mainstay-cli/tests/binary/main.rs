@@ -7,6 +7,7 @@ mod cert;
 mod demo;
 mod full_disk;
 mod harness;
+mod hosts;
 mod journal;
 mod mpi;
 mod mpi_damage;
