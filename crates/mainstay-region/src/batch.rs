@@ -34,6 +34,12 @@ impl Batch {
         step.key().len() + STEP_BYTES + 2 * step.value_bytes()
     }
 
+    /// Bytes of its keys and values, and what each operation and watched key counts besides.
+    pub(crate) fn bytes(&self) -> usize {
+        let watched = self.watched.iter().map(|(key, _)| STEP_BYTES + key.len());
+        watched.chain(self.steps.iter().map(|step| STEP_BYTES + step.bytes())).sum()
+    }
+
     /// Checks its lengths.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), TooLong> {
         let mut bytes = 0;

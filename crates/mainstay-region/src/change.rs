@@ -38,9 +38,13 @@ pub(crate) struct Report {
 /// The end of a shard's log.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tail {
-    /// Every member of the view has what is up to here.
+    /// Where the entries begin.
     pub(crate) behind: u64,
-    /// The entries behind it, without gaps.
+    /// Every member of the view has what is up to here.
+    pub(crate) everywhere: u64,
+    /// This copy has what is up to here, safely.
+    pub(crate) safe: u64,
+    /// The entries, without gaps.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -77,12 +81,13 @@ impl Region {
         }
         let tail = |shard: &Shard| {
             let entries = shard.log.iter().map(|(_, accepted)| accepted.entry.clone()).collect();
-            Tail { behind: shard.log.trimmed(), entries }
+            let Shard { everywhere, durable, .. } = *shard;
+            Tail { behind: shard.log.trimmed(), everywhere, safe: durable, entries }
         };
         Report { standing: self.standing, shards: self.shards.iter().map(tail).collect() }
     }
 
-    pub(crate) fn settle(reports: &[(MemberId, Vec<u8>)], out: &mut Vec<Effect>) {
+    pub(crate) fn settle(&self, reports: &[(MemberId, Vec<u8>)], out: &mut Vec<Effect>) {
         let mut read: Vec<Report> = Vec::new();
         for (member, bytes) in reports {
             match postcard::from_bytes::<Report>(bytes) {
@@ -101,7 +106,8 @@ impl Region {
         let standing = read.iter().map(|report| report.standing).max().unwrap_or_default();
         read.retain(|report| report.standing == standing);
         let shards = read.first().map_or(0, |report| report.shards.len());
-        let cut = Report { standing, shards: (0..shards).map(|shard| union(&read, shard)).collect() };
+        let all = self.copies.view == standing && read.len() == self.copies.count();
+        let cut = Report { standing, shards: (0..shards).map(|shard| union(&read, shard, all)).collect() };
         out.push(Effect::Cut(postcard::to_allocvec(&cut).expect("a cut can be written to memory")));
     }
 
@@ -208,7 +214,7 @@ impl Region {
             let standing = self.standing;
             let copy = self.shard_mut(shard);
             // What was held back is void, unless the cut has it.
-            copy.hold_back.clear();
+            copy.drop_held_back();
             copy.early.clear();
             copy.truncate(tail.end());
             for (counter, entry) in (tail.behind + 1..).zip(tail.entries) {
@@ -265,16 +271,22 @@ impl Region {
     }
 }
 
-/// All that any of them has of a shard. They are prefixes of one another behind where they begin.
-fn union(reports: &[Report], shard: usize) -> Tail {
+/// What any of them has of a shard, from where some member of the view may lack it. They are prefixes of one another behind where they begin. `all`: every
+/// copy of the view has reported, so that what all of them have safely nobody lacks.
+fn union(reports: &[Report], shard: usize, all: bool) -> Tail {
     let tails = || reports.iter().map(|report| &report.shards[shard]);
-    let behind = tails().map(|tail| tail.behind).min().unwrap_or(0);
-    let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
+    let first = tails().map(|tail| tail.behind).min().unwrap_or(0);
+    let everywhere = tails().map(|tail| tail.everywhere).max().unwrap_or(0);
+    let safe = if all { tails().map(|tail| tail.safe).min().unwrap_or(0) } else { 0 };
+    let behind = first.max(everywhere).max(safe);
+    let mut entries: BTreeMap<u64, &Entry> = BTreeMap::new();
     for tail in tails() {
-        for (counter, entry) in (tail.behind + 1..).zip(&tail.entries) {
-            entries.entry(counter).or_insert_with(|| entry.clone());
+        let lacked = (tail.behind + 1..).zip(&tail.entries).filter(|(counter, _)| *counter > behind);
+        for (counter, entry) in lacked {
+            entries.entry(counter).or_insert(entry);
         }
     }
     let without_gaps = (behind + 1..).zip(entries).take_while(|(next, (counter, _))| next == counter);
-    Tail { behind, entries: without_gaps.map(|(_, (_, entry))| entry).collect() }
+    let entries = without_gaps.map(|(_, (_, entry))| entry.clone()).collect();
+    Tail { behind, everywhere, safe, entries }
 }

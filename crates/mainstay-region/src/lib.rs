@@ -5,6 +5,7 @@
 //!                               │         patterns/     how version, payload and acknowledgements travel
 //!                               │         payloads.rs   payloads and versions that come apart
 //!                               │         shard.rs      log of what was accepted, state of what is stable, duplicate table
+//!                               │         room.rs       how many bytes may be under way
 //!                               │         reads.rs      at the stamper under a lease, at any copy with its age
 //!                               │         expiry.rs     values that end: the stamper says when, all copies remove them at the same version
 //!                               └──────── change.rs     Wedge, Report, Settle, Cut, Fetch, Ready, Installed
@@ -44,6 +45,7 @@ pub mod payloads;
 pub mod reads;
 pub mod record;
 pub mod region;
+mod room;
 pub mod shard;
 pub mod stamping;
 pub mod state;

@@ -32,12 +32,19 @@ pub struct Limits {
     pub value_bytes_max: usize,
     /// Versions of a shard that not all members are known to have, in entries.
     pub log_entries_max: u64,
+    /// Keys and values of such versions of all shards, in bytes, and [`crate::log::ENTRY_BYTES`] for each: what a copy reports at the end of a view, and
+    /// what the next one begins with, is hardly more. Each stamper has an equal share; one entry alone may be above that.
+    pub log_bytes_max: usize,
     /// Entries of a shard that wait for an earlier version.
     pub hold_back_entries_max: usize,
+    /// The same in bytes.
+    pub hold_back_bytes_max: usize,
     /// Payloads of a shard that wait for their version, in entries.
     pub held_payloads_max: usize,
     /// The same of one client, in entries.
     pub held_payloads_per_client_max: usize,
+    /// The same of all, in bytes; one more may go beyond.
+    pub held_payload_bytes_max: usize,
     /// Versions of a shard whose payload has not come, in entries.
     pub early_versions_max: usize,
     /// Versions granted and not used yet, in entries for each shard.
@@ -79,9 +86,12 @@ impl Default for Limits {
             key_bytes_max: 1 << 10,
             value_bytes_max: 1 << 20,
             log_entries_max: 4096,
+            log_bytes_max: 32 << 20,
             hold_back_entries_max: 1024,
+            hold_back_bytes_max: 8 << 20,
             held_payloads_max: 1024,
             held_payloads_per_client_max: 64,
+            held_payload_bytes_max: 8 << 20,
             early_versions_max: 1024,
             grants_max: 256,
             waiting_max: 4096,

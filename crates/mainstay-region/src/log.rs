@@ -26,7 +26,15 @@ pub enum Entry {
     },
 }
 
+/// What an entry counts besides its keys and values, in bytes: no less than what else is written of it.
+pub const ENTRY_BYTES: usize = 64;
+
 impl Entry {
+    /// What it counts where entries are limited in bytes.
+    pub(crate) fn counted_bytes(&self) -> usize {
+        ENTRY_BYTES + self.bytes()
+    }
+
     /// Bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {
@@ -61,6 +69,8 @@ pub(crate) struct Log {
     /// Everything up to here was dropped: every member has it.
     trimmed: u64,
     entries: VecDeque<Accepted>,
+    /// What its entries count in bytes.
+    bytes: usize,
     by_id: BTreeMap<OperationId, u64>,
 }
 
@@ -78,6 +88,11 @@ impl Log {
     /// The last version.
     pub(crate) fn end(&self) -> u64 {
         self.trimmed + self.entries.len() as u64
+    }
+
+    /// What its entries count towards [`crate::limits::Limits::log_bytes_max`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn get(&self, counter: u64) -> Option<&Accepted> {
@@ -99,6 +114,7 @@ impl Log {
         if let Some(id) = accepted.entry.id() {
             self.by_id.insert(id, counter);
         }
+        self.bytes += accepted.entry.counted_bytes();
         self.entries.push_back(accepted);
         counter
     }
@@ -122,6 +138,7 @@ impl Log {
     }
 
     fn forget(&mut self, dropped: &Accepted, counter: u64) {
+        self.bytes -= dropped.entry.counted_bytes();
         if let Some(id) = dropped.entry.id()
             && self.by_id.get(&id) == Some(&counter)
         {

@@ -137,7 +137,7 @@ pub enum Limit {
     LogEntries,
     /// [`Limits::hold_back_entries_max`].
     HoldBackEntries,
-    /// [`Limits::held_payloads_max`] or [`Limits::held_payloads_per_client_max`].
+    /// [`Limits::held_payloads_max`], [`Limits::held_payload_bytes_max`] or [`Limits::held_payloads_per_client_max`].
     HeldPayloads,
     /// [`Limits::grants_max`].
     Grants,
@@ -145,6 +145,8 @@ pub enum Limit {
     Waiting,
     /// [`Limits::subscribers_max`].
     Subscribers,
+    /// [`Limits::log_bytes_max`].
+    LogBytes,
 }
 
 impl std::fmt::Display for Limit {
@@ -156,6 +158,7 @@ impl std::fmt::Display for Limit {
             Self::Grants => "grants_max",
             Self::Waiting => "waiting_max",
             Self::Subscribers => "subscribers_max",
+            Self::LogBytes => "log_bytes_max",
         })
     }
 }

@@ -258,7 +258,7 @@ impl Operation {
     /// Bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Batch(batch) => batch.steps.iter().map(Self::bytes).sum(),
+            Self::Batch(batch) => batch.bytes(),
             _ => self.key().len() + self.value_bytes(),
         }
     }

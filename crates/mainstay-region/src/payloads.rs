@@ -28,6 +28,10 @@ impl Region {
             return self.tell(shard, counter, tell, out);
         }
         if self.stamps(shard) {
+            // One that comes while there is no room is as good as lost on the way: others are asked for it at its deadline.
+            if !self.has_room_for(shard, &entry) {
+                return;
+            }
             if let Some(others_refuse_it) = self.use_grant(shard, counter, id) {
                 if others_refuse_it {
                     for member in self.others().collect::<Vec<_>>() {
@@ -71,6 +75,7 @@ impl Region {
             return;
         }
         let full = copy.held.len() >= limits.held_payloads_max
+            || copy.held_bytes() >= limits.held_payload_bytes_max
             || copy.held_of(client) >= limits.held_payloads_per_client_max;
         if full && !copy.held.contains_key(&id) {
             let refusal = Refusal::Busy(Limit::HeldPayloads);

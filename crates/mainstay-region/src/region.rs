@@ -7,7 +7,7 @@ use crate::effect::{Effect, Event, RecordNumber};
 use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
 use crate::limits::Config;
-use crate::log::Entry;
+use crate::log::{ENTRY_BYTES, Entry};
 use crate::message::{Acknowledge, Acknowledged, Body, Limit, Message, Party, Refusal};
 use crate::operation::Operation;
 use crate::patterns::Pattern;
@@ -120,11 +120,14 @@ impl Region {
 
     /// Sizes of everything that grows, each beside its limit, for whoever watches them.
     #[must_use]
-    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 7] {
+    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 10] {
         let (copy, limits) = (self.shard(shard), self.config.limits);
         let stamping = self.stamping(shard);
         let log = usize::try_from(limits.log_entries_max).unwrap_or(usize::MAX);
         let ahead = limits.hold_back_entries_max + limits.grants_max;
+        // One entry may be alone above a share, and what comes to nothing or to an end is not refused.
+        let one = ENTRY_BYTES * log + limits.batch_bytes_max + limits.key_bytes_max + limits.value_bytes_max;
+        let hold_back = if self.stamps(shard) { self.share() + one } else { limits.hold_back_bytes_max };
         [
             ("log_entries_max", copy.log.iter().count(), log),
             ("hold_back_entries_max", copy.hold_back.len(), ahead),
@@ -133,6 +136,9 @@ impl Region {
             ("grants_max", stamping.grants.len(), limits.grants_max),
             ("waiting_max", stamping.waiting(), limits.waiting_max),
             ("duplicate_threads_max", copy.state.duplicates.threads(), limits.duplicate_threads_max),
+            ("log_bytes_max", self.share_used(shard), self.share() + one),
+            ("hold_back_bytes_max", copy.hold_back_bytes, hold_back),
+            ("held_payload_bytes_max", copy.held_bytes(), limits.held_payload_bytes_max + one),
         ]
     }
 
@@ -369,8 +375,11 @@ impl Region {
         let mut limits = self.config.limits;
         if self.stamps(shard) {
             // What the stamper itself holds back is limited when it stamps and grants.
-            limits.hold_back_entries_max = usize::MAX;
-        } else if counter > self.shard(shard).everywhere + limits.log_entries_max {
+            (limits.hold_back_entries_max, limits.hold_back_bytes_max) = (usize::MAX, usize::MAX);
+        } else if counter > self.shard(shard).log.end()
+            && (counter > self.shard(shard).everywhere + limits.log_entries_max
+                || !self.has_room_for(shard, &entry))
+        {
             // This copy has not heard yet what all have: the marks come with the next tick, and then the entry again.
             return Offered::Dropped;
         }
@@ -444,7 +453,7 @@ impl Region {
 
     /// How far the shard is, as the stamper knows or says.
     pub(crate) fn learn_marks(&mut self, shard: u16, stable: u64, everywhere: u64, out: &mut Vec<Effect>) {
-        let (view, limits) = (self.copies.view, self.config.limits);
+        let (view, limits, shards) = (self.copies.view, self.config.limits, self.shards.len());
         let told = !self.fillings.is_empty()
             || self.checkpointing.is_some()
             || self.subscribers.iter().any(|(of, _)| *of == shard);
@@ -452,9 +461,11 @@ impl Region {
         let copy = self.shard_mut(shard);
         copy.apply_to(view, stable, &limits, told.then_some(&mut applied));
         copy.trim(everywhere);
-        let recorded = copy.everywhere >= copy.recorded_everywhere + (limits.log_entries_max / 8).max(1);
+        let unrecorded = copy.everywhere - copy.recorded_everywhere;
+        let recorded = unrecorded >= (limits.log_entries_max / 8).max(1)
+            || (unrecorded > 0 && copy.unrecorded_bytes >= limits.log_bytes_max / 8 / shards);
         if recorded {
-            copy.recorded_everywhere = copy.everywhere;
+            (copy.recorded_everywhere, copy.unrecorded_bytes) = (copy.everywhere, 0);
             self.append_marks(shard, out);
         }
         self.publish(shard, &applied, out);
@@ -567,7 +578,7 @@ impl Machine for Region {
             Event::WallClock { unix_ms } => self.wall_clock = Some(WallClock { at: now, unix_ms }),
             Event::Lease { until } => self.lease_until = self.lease_until.max(until),
             Event::Wedge { view, request } => self.wedge(view, request, out),
-            Event::Settle { reports } => Self::settle(&reports, out),
+            Event::Settle { reports } => self.settle(&reports, out),
             Event::Fetch { me, view, cut, sources } => self.fetch(now, me, &view, cut, sources, out),
             Event::Installed { view } => self.installed(now, view, out),
             Event::Checkpoint => self.checkpoint(out),

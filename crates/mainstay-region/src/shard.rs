@@ -55,6 +55,8 @@ pub(crate) struct Shard {
     pub(crate) everywhere: u64,
     /// Up to here the journal knows that every member has it: what a life that is found again need not report.
     pub(crate) recorded_everywhere: u64,
+    /// What was dropped from the log since, in bytes: such a life has it in its log still.
+    pub(crate) unrecorded_bytes: usize,
     /// Up to here it is safe in the journal.
     pub(crate) durable: u64,
     /// At this moment the stamper knew nothing to be stable that is not in the state.
@@ -64,6 +66,8 @@ pub(crate) struct Shard {
     /// When what these changes set ends, with the key.
     ends: BTreeSet<(u64, Blob)>,
     pub(crate) hold_back: BTreeMap<u64, (Entry, Acknowledge)>,
+    /// What those count in bytes.
+    pub(crate) hold_back_bytes: usize,
     pub(crate) held: BTreeMap<OperationId, HeldPayload>,
     pub(crate) early: BTreeMap<u64, EarlyVersion>,
     /// The stamper waits to be told how far this copy has everything safe: up to here,
@@ -88,9 +92,13 @@ impl Shard {
             return Offered::Known;
         }
         if counter > self.log.end() + 1 {
-            if self.hold_back.len() >= limits.hold_back_entries_max && !self.hold_back.contains_key(&counter)
-            {
-                return Offered::Dropped;
+            if !self.hold_back.contains_key(&counter) {
+                let bytes = self.hold_back_bytes + entry.counted_bytes();
+                if self.hold_back.len() >= limits.hold_back_entries_max || bytes > limits.hold_back_bytes_max
+                {
+                    return Offered::Dropped;
+                }
+                self.hold_back_bytes = bytes;
             }
             let held = self.hold_back.entry(counter).or_insert((entry, tell));
             // Whoever waits for an acknowledgement gets one, however the entry came first.
@@ -101,6 +109,7 @@ impl Shard {
         }
         self.accept(counter, entry, tell, limits, accepted);
         while let Some((entry, tell)) = self.hold_back.remove(&(self.log.end() + 1)) {
+            self.hold_back_bytes -= entry.counted_bytes();
             self.accept(self.log.end() + 1, entry, tell, limits, accepted);
         }
         Offered::Accepted
@@ -217,7 +226,9 @@ impl Shard {
     /// Drops what every member has.
     pub(crate) fn trim(&mut self, everywhere: u64) {
         self.everywhere = self.everywhere.max(everywhere.min(self.stable));
+        let before = self.log.bytes();
         self.log.trim(self.everywhere);
+        self.unrecorded_bytes += before - self.log.bytes();
     }
 
     /// Begins a view: all of the one before is in the state.
@@ -234,6 +245,17 @@ impl Shard {
             self.log = Log::behind(self.state.at.counter);
             self.stable = self.state.at.counter;
         }
+    }
+
+    /// What is held back is void.
+    pub(crate) fn drop_held_back(&mut self) {
+        self.hold_back.clear();
+        self.hold_back_bytes = 0;
+    }
+
+    /// Bytes of payloads whose version has not come.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.values().map(|held| held.operation.bytes()).sum()
     }
 
     /// Payloads held for one client.

@@ -159,6 +159,10 @@ impl Region {
                 self.answer(shard, route, Body::Acknowledged(again), out);
             }
             Admitted::At(counter) => self.drive_again(shard, route, id, counter, out),
+            Admitted::Granted(_) | Admitted::Fresh if !self.has_room_for(shard, &entry) => {
+                let refusal = Refusal::Busy(Limit::LogBytes);
+                self.answer(shard, route, Body::Refused { id, refusal }, out);
+            }
             Admitted::Granted(counter) => {
                 // The payload has come another way than the pattern meant: it is one hop from here.
                 if !self.wait_for(shard, counter, route, id, false, out) {
@@ -253,6 +257,11 @@ impl Region {
             }
             Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
             Admitted::Granted(counter) => counter,
+            // How long its payload is, is not known: whether there is room is looked at again when it comes.
+            Admitted::Fresh if !self.has_room(shard, 0) => {
+                let refusal = Refusal::Busy(Limit::LogBytes);
+                return self.answer(shard, route, Body::Refused { id, refusal }, out);
+            }
             Admitted::Fresh if self.stamping(shard).grants.len() >= self.config.limits.grants_max => {
                 let refusal = Refusal::Busy(Limit::Grants);
                 return self.answer(shard, route, Body::Refused { id, refusal }, out);
@@ -492,7 +501,8 @@ impl Region {
     /// A member has the payload of a granted version.
     pub(crate) fn has(&mut self, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
         let granted = self.stamping(shard).grants.get(&counter).map(|grant| grant.id);
-        if granted.is_some() && granted == entry.id() {
+        // Without room for it, members are asked again with the next tick.
+        if granted.is_some() && granted == entry.id() && self.has_room_for(shard, &entry) {
             self.spread(shard, counter, entry, out);
         }
     }

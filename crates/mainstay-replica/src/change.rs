@@ -16,7 +16,7 @@ use mainstay_region::region::{Phase, Region};
 use mainstay_types::id::StoreId;
 use mainstay_types::machine::Machine;
 use mainstay_types::time::Time;
-use mainstay_types::view::{JoinerId, Member, MemberId, View, ViewId};
+use mainstay_types::view::{JoinerId, MemberId, View, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reports are gathered.
@@ -134,15 +134,16 @@ impl Replica {
 
     /// A view is decided: the regions get what they lack of it.
     pub(crate) fn fetch(&mut self, now: Time, view: &View, cut: &[u8], out: &mut Vec<Effect>) {
-        let Ok(Cuts { regions, full }) = Cuts::decode(cut) else {
+        let Ok(cuts) = Cuts::decode(cut) else {
             return out.push(Effect::Unreadable { from: None });
         };
         let me = view.member(&self.config.me).map_or_else(|| outside(&self.config.me), |member| member.id());
-        let sources = self.sources(view, &full);
+        let sources = cuts.sources(view, self.config.me.store);
         self.learned.clear();
         self.fetching = Some(Fetching { view: view.id, ready: BTreeSet::new() });
-        for RegionCut { region, definition, bytes: cut } in regions {
-            self.host(region, definition);
+        let count = cuts.regions.len();
+        for RegionCut { region, definition, bytes: cut } in cuts.regions {
+            self.host(region, definition, count);
             let (view, sources) = (view.clone(), sources.clone());
             self.region_step(now, region, RegionEvent::Fetch { me, view, cut, sources });
         }
@@ -155,13 +156,14 @@ impl Replica {
             // It is old news: what was shown waited for the record.
             return;
         }
-        let Ok(Cuts { regions, full }) = Cuts::decode(cut) else {
+        let Ok(cuts) = Cuts::decode(cut) else {
             return out.push(Effect::Unreadable { from: None });
         };
-        let (me, sources) = (outside(&self.config.me), self.sources(view, &full));
+        let (me, sources) = (outside(&self.config.me), cuts.sources(view, self.config.me.store));
         self.learned.clear();
-        for RegionCut { region, definition, .. } in regions {
-            self.host(region, definition);
+        let count = cuts.regions.len();
+        for RegionCut { region, definition, .. } in cuts.regions {
+            self.host(region, definition, count);
             self.region_step(now, region, RegionEvent::Learn { me, sources: sources.clone() });
         }
         self.all_learned();
@@ -179,20 +181,10 @@ impl Replica {
         }
     }
 
-    /// Who can fill the copies of this node: those who had all when the view before ended; where none of them is in the view, whoever has it
-    /// meanwhile.
-    fn sources(&self, view: &View, full: &[StoreId]) -> Vec<MemberId> {
-        let my_store = self.config.me.store;
-        let others = || view.members.iter().filter(|member| member.joiner.store != my_store);
-        let had_all = others().filter(|member| full.contains(&member.joiner.store));
-        let sources: Vec<MemberId> = had_all.map(Member::id).collect();
-        if sources.is_empty() { others().map(Member::id).collect() } else { sources }
-    }
-
     /// Takes up a region that another node told of.
-    fn host(&mut self, region: RegionId, definition: Definition) {
+    fn host(&mut self, region: RegionId, definition: Definition, regions: usize) {
         if !self.regions.contains_key(&region) {
-            let machine = Region::new(self.region_config(&definition));
+            let machine = Region::new(self.config.of_region(&definition, regions));
             self.regions.insert(region, Hosted::new(definition, machine));
         }
     }

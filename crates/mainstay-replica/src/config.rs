@@ -3,7 +3,7 @@
 use crate::definition::{Definition, DefinitionError, RegionId};
 use mainstay_group::limits::{Limits as GroupLimits, Timing};
 use mainstay_group::record::{Record, RecordError};
-use mainstay_region::limits::{Limits as RegionLimits, Times};
+use mainstay_region::limits::{Config as RegionConfig, Limits as RegionLimits, Times};
 use mainstay_region::record::RecoverError;
 use mainstay_types::id::ClusterId;
 use mainstay_types::rules::Rules;
@@ -26,7 +26,7 @@ pub struct Config {
     pub group_limits: GroupLimits,
     /// How long everything in the group takes. The same on all nodes.
     pub timing: Timing,
-    /// What bounds the regions' memory. The same on all nodes.
+    /// What bounds the memory of each region; of the logs, that of all of them. The same on all nodes.
     pub region_limits: RegionLimits,
     /// How long things in the regions are waited for.
     pub region_times: Times,
@@ -59,6 +59,15 @@ impl Config {
             own_keys: None,
             rules: Rules::KEPT,
         }
+    }
+}
+
+impl Config {
+    /// What one of so many regions is set up with. What a view changes with is one message for all of them, so that they share what it may have.
+    pub(crate) fn of_region(&self, definition: &Definition, regions: usize) -> RegionConfig {
+        let log_bytes_max = self.region_limits.log_bytes_max / regions.max(1);
+        let limits = RegionLimits { log_bytes_max, ..self.region_limits };
+        definition.config(limits, self.region_times, self.rules)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::definition::{Definition, RegionId};
 use mainstay_types::id::StoreId;
+use mainstay_types::view::{Member, MemberId, View};
 use serde::{Deserialize, Serialize};
 
 /// What one store's regions hold.
@@ -29,6 +30,17 @@ pub struct Cuts {
     pub regions: Vec<RegionCut>,
     /// The stores whose copies of all regions were full when the view before ended.
     pub full: Vec<StoreId>,
+}
+
+impl Cuts {
+    /// Who can fill the copies of `store` in the view: those who had all when the view before ended; where none of them is in it, whoever has it
+    /// meanwhile.
+    pub(crate) fn sources(&self, view: &View, store: StoreId) -> Vec<MemberId> {
+        let others = || view.members.iter().filter(|member| member.joiner.store != store);
+        let had_all = others().filter(|member| self.full.contains(&member.joiner.store));
+        let sources: Vec<MemberId> = had_all.map(Member::id).collect();
+        if sources.is_empty() { others().map(Member::id).collect() } else { sources }
+    }
 }
 
 /// What one region begins the view with.

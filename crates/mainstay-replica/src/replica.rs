@@ -17,7 +17,6 @@ use mainstay_group::group::{Begin, Config as GroupConfig, Group};
 use mainstay_group::record::Record;
 use mainstay_group::roles::{Restriction, restriction};
 use mainstay_region::effect::{Effect as RegionEffect, Event as RegionEvent, RecordNumber};
-use mainstay_region::limits::Config as RegionConfig;
 use mainstay_region::message::{Body, Message as RegionMessage, Party};
 use mainstay_region::region::{Phase, Region};
 use mainstay_types::id::{ClientId, ClusterId};
@@ -202,10 +201,6 @@ impl Replica {
     #[must_use]
     pub fn named(&self, name: &str) -> Option<RegionId> {
         self.regions().find(|(_, definition, _)| definition.name == name).map(|(id, _, _)| id)
-    }
-
-    pub(crate) fn region_config(&self, definition: &Definition) -> RegionConfig {
-        region_config(&self.config, definition)
     }
 
     pub(crate) fn tell(&mut self, event: GroupEvent) {
@@ -507,15 +502,11 @@ impl Machine for Replica {
     }
 }
 
-fn region_config(config: &Config, definition: &Definition) -> RegionConfig {
-    definition.config(config.region_limits, config.region_times, config.rules)
-}
-
 fn founding_cuts(config: &Config, regions: &BTreeMap<RegionId, Hosted>) -> Vec<u8> {
     let regions = regions.iter().map(|(&region, hosted)| RegionCut {
         region,
         definition: hosted.definition.clone(),
-        bytes: founding(region_config(config, &hosted.definition)),
+        bytes: founding(config.of_region(&hosted.definition, regions.len())),
     });
     Cuts { regions: regions.collect(), full: vec![config.me.store] }.encode()
 }
@@ -535,11 +526,12 @@ fn recover(
     for (region, record) in records {
         of_regions.entry(region).or_default().push(record);
     }
-    let mut regions = BTreeMap::new();
+    let (mut regions, count) = (BTreeMap::new(), defined.len());
     for (region, definition) in defined {
         let records = of_regions.remove(&region).unwrap_or_default();
-        let machine = Region::recover(region_config(config, &definition), records.iter().map(Vec::as_slice))
-            .map_err(|error| StartError::Region { region, error })?;
+        let machine =
+            Region::recover(config.of_region(&definition, count), records.iter().map(Vec::as_slice))
+                .map_err(|error| StartError::Region { region, error })?;
         let standing = machine.standing();
         if standing < ready {
             return Err(StartError::Behind { region, standing, ready });

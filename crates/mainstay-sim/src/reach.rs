@@ -323,6 +323,8 @@ reach! {
     ToldEvicted = "told_evicted",
     /// A limit of a region was reached.
     BusyRegion = "busy_region",
+    /// A stamper of a region had no more room for bytes that not all copies have.
+    LogBytesFull = "log_bytes_full",
     /// A read at the stamper was answered.
     LinearizableRead = "linearizable_read",
     /// A read of any copy was answered.

@@ -7,4 +7,5 @@ mod expiry;
 mod failures;
 mod filling;
 mod net;
+mod room;
 mod together;

@@ -20,8 +20,24 @@ pub(crate) mod world;
 pub(crate) use linearizable::{Seen, linearizable};
 pub(crate) use oracle::Agreed;
 
+use crate::random::Random;
 use crate::reach::Reach;
+use mainstay_region::limits::Limits;
 use mainstay_types::rules::Rule;
+
+/// In some runs a few operations, or a batch alone, fill what logs and held back entries may have in bytes.
+pub(crate) fn limited_in_bytes(seed: u64, limits: Limits) -> Limits {
+    let mut random = Random::new(seed ^ 0x6279_7465_7300_0000);
+    match random.chance(300) {
+        true => Limits {
+            log_bytes_max: random.between(400, 4_000) as usize,
+            hold_back_bytes_max: random.between(100, 1_500) as usize,
+            held_payload_bytes_max: random.between(100, 1_500) as usize,
+            ..limits
+        },
+        false => limits,
+    }
+}
 
 /// The rare branches that a campaign must reach.
 pub(crate) const BRANCHES: &[Reach] = &[
@@ -58,6 +74,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::ToldObsolete,
     Reach::ToldEvicted,
     Reach::BusyRegion,
+    Reach::LogBytesFull,
     Reach::LinearizableRead,
     Reach::ReadOfAnyCopy,
     Reach::ReadRefusedWithoutLease,

@@ -5,7 +5,7 @@ use super::world::RegionWorld;
 use crate::properties::Violation;
 use crate::reach::Reach;
 use mainstay_region::effect::Event;
-use mainstay_region::message::{Body, Message, Party, Refusal};
+use mainstay_region::message::{Body, Limit, Message, Party, Refusal};
 use mainstay_types::id::ClientId;
 use mainstay_types::view::{MemberId, View};
 
@@ -32,6 +32,7 @@ impl RegionWorld {
     pub(crate) fn count(&mut self, body: &Body) {
         let reach = match body {
             Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
+            Body::Refused { refusal: Refusal::Busy(Limit::LogBytes), .. } => Reach::LogBytesFull,
             Body::Refused { refusal: Refusal::Busy(_), .. } => Reach::BusyRegion,
             Body::Has { .. } => Reach::PayloadFoundForGrant,
             Body::Forwarded { retry: true, .. } => Reach::RetriedElsewhere,

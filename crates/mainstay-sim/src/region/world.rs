@@ -99,6 +99,7 @@ impl RegionWorld {
             repair_entries_max: 8,
             ..Limits::default()
         };
+        let limits = super::limited_in_bytes(seed, limits);
         let times = Times {
             repair_after: Duration::from_millis(60),
             grant_max: Duration::from_millis(120),

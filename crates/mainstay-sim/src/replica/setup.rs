@@ -2,6 +2,7 @@
 
 use crate::group::setup::BEAT_NS;
 use crate::random::Random;
+use crate::region::limited_in_bytes;
 use mainstay_group::limits::Timing;
 use mainstay_region::limits::{Limits, Times};
 use mainstay_region::patterns::Pattern;
@@ -59,6 +60,7 @@ impl Setup {
             repair_entries_max: 8,
             ..Limits::default()
         };
+        let limits = limited_in_bytes(random.draw(), limits);
         let times = Times {
             repair_after: Duration::from_nanos(2 * BEAT_NS),
             grant_max: Duration::from_nanos(3 * BEAT_NS),
