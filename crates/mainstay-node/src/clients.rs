@@ -44,6 +44,9 @@ const STALLED_MAX: Duration = Duration::from_secs(30);
 /// How long a client may take to hear why its connection ends, and to close it.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
+/// What one step may gather for a connection, in bytes: with more it goes out at once, and counts as unsent.
+const STEP_BYTES_MAX: usize = 1 << 20;
+
 /// How much is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -127,8 +130,9 @@ impl Clients {
 
     /// Writes bytes that answer so many commands to a connection, at the end of this step.
     pub(crate) fn write(&mut self, session: u64, bytes: Vec<u8>, answered: usize, close: bool) {
-        let Some(open) = self.open.get_mut(&session) else { return };
-        if open.step.is_empty() && open.answered == 0 && !open.close {
+        // Nothing comes behind the last.
+        let Some(open) = self.open.get_mut(&session).filter(|open| !open.close) else { return };
+        if open.step.is_empty() && open.answered == 0 {
             self.touched.push(session);
         }
         match open.step.is_empty() {
@@ -136,15 +140,24 @@ impl Clients {
             false => open.step.extend_from_slice(&bytes),
         }
         open.answered += answered;
-        open.close |= close;
+        open.close = close;
+        if open.step.len() >= STEP_BYTES_MAX {
+            self.flush_one(session);
+        }
     }
 
     /// The step is over: everything goes out, to each connection in one write; one that takes too little is closed instead.
     pub(crate) fn flush(&mut self) {
         for session in std::mem::take(&mut self.touched) {
-            let Some(open) = self.open.get_mut(&session) else { continue };
-            let bytes = std::mem::take(&mut open.step);
-            let (answered, close) = (std::mem::take(&mut open.answered), open.close);
+            self.flush_one(session);
+        }
+    }
+
+    fn flush_one(&mut self, session: u64) {
+        let Some(open) = self.open.get_mut(&session) else { return };
+        let bytes = std::mem::take(&mut open.step);
+        let (answered, close) = (std::mem::take(&mut open.answered), open.close);
+        if !bytes.is_empty() || answered > 0 || close {
             self.send(session, bytes, answered, close);
         }
     }
@@ -343,16 +356,33 @@ mod tests {
         let (slow, waiting) = silent(&of_all);
         let mut clients = Clients::default();
         clients.opened(1, slow.clone());
+        // All within one step.
         for _ in 0..2 {
-            clients.send(1, vec![0; UNSENT_BYTES_MAX / 2], 1, false);
+            clients.write(1, vec![0; UNSENT_BYTES_MAX / 2], 1, false);
         }
         assert!(!is_told_to_end(&slow).await, "it may have so much");
-        clients.send(1, vec![0; 1], 1, false);
+        clients.write(1, vec![0; STEP_BYTES_MAX], 1, false);
         assert!(is_told_to_end(&slow).await);
         assert_eq!(of_all.load(Ordering::Relaxed), UNSENT_BYTES_MAX, "what was too much is not kept");
         clients.closed(1);
         drop((slow, waiting));
         assert_eq!(of_all.load(Ordering::Relaxed), 0);
+    }
+
+    /// What followed changes was told of them behind the answer to its QUIT, without bound.
+    #[test]
+    fn nothing_is_kept_behind_the_last_answer() {
+        let (to, mut waiting) = silent(&Arc::default());
+        let mut clients = Clients::default();
+        clients.opened(1, to);
+        clients.write(1, b"+OK".to_vec(), 1, true);
+        clients.write(1, vec![0; STEP_BYTES_MAX], 0, false);
+        clients.flush();
+        clients.write(1, vec![0; STEP_BYTES_MAX], 0, false);
+        clients.flush();
+        let last = waiting.try_recv().expect("it is written");
+        assert!(last.close && last.bytes == "+OK");
+        assert!(waiting.try_recv().is_err() && clients.open[&1].step.is_empty());
     }
 
     #[tokio::test]

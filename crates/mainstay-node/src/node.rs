@@ -11,7 +11,7 @@ use crate::clock;
 use crate::command::OWN_KEYS;
 use crate::delay::Way;
 use crate::error::NodeError;
-use crate::gateway::{Gateway, GatewayEffect, Standing};
+use crate::gateway::{Gateway, GatewayEffect};
 use crate::head::Head;
 use crate::hearing::Door;
 use crate::input::{DiskDone, Input};
@@ -22,15 +22,13 @@ use crate::resp::Reply;
 use crate::retired;
 use crate::secure::Security;
 use crate::settings::{Entry, Settings};
-use crate::status::{self, Status};
 use crate::store::Store;
 use crate::transitions::Transitions;
 use bytes::Bytes;
 use mainstay_disk::open::draw_store_id;
-use mainstay_group::roles::LossAction;
 use mainstay_region::conversation::ToClient;
 use mainstay_region::effect::RecordNumber;
-use mainstay_region::limits::{Config as RegionConfig, Limits, Times};
+use mainstay_region::limits::{Config as RegionConfig, Limits};
 use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::{Begin, Config};
 use mainstay_replica::definition::{Definition, RegionId};
@@ -40,7 +38,6 @@ use mainstay_replica::message::Message;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::level::Level;
-use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, MemberId, ROLES_MAX};
 use std::collections::HashMap;
@@ -51,6 +48,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 mod natives;
+mod standing;
 mod telling;
 
 /// Inputs that wait for the node; beyond, connections are not read.
@@ -485,7 +483,8 @@ impl Node {
             GatewayEffect::SendHere { client, message } => {
                 self.ask(now, self.replica.name(), client, message);
             }
-            GatewayEffect::Unfollow { client } => self.step(now, Event::Disconnected { client }),
+            // Not performed from within: answers leave in the order in which they were given.
+            GatewayEffect::Unfollow { client } => self.tell(now, Event::Disconnected { client }),
             GatewayEffect::Write { session, bytes, answered, close } => {
                 self.clients.write(session, bytes, answered, close);
             }
@@ -518,13 +517,6 @@ impl Node {
         if let Some(cluster) = self.replica.cluster() {
             self.door.know(cluster);
             self.peers.links.know(cluster);
-        }
-    }
-
-    fn refused_by(&mut self, why: &str) {
-        if self.refused.as_deref() != Some(why) {
-            tracing::warn!("{why}");
-            self.refused = Some(why.to_owned());
         }
     }
 
@@ -562,66 +554,5 @@ impl Node {
     fn level(&self, region: RegionId) -> Level {
         let defined = self.replica.regions().find(|(id, _, _)| *id == region);
         defined.map_or(Level::Disk, |(_, definition, _)| definition.level)
-    }
-
-    /// Whether a region that requires a role wants this node to reconnect: once, when it sees the role go.
-    fn look_for_roles(&mut self) {
-        let restrictions = self.replica.regions().filter_map(|(region, ..)| self.replica.restriction(region));
-        let mut reconnects = restrictions.filter(|without| without.loss == LossAction::Reconnect).peekable();
-        let restricted = reconnects.peek().is_some();
-        for without in reconnects.filter(|_| self.had_roles) {
-            tracing::warn!(%without, "this node leaves and asks to be let in again");
-        }
-        if restricted && self.had_roles {
-            self.ended = Some(Ok(Ended::Reconnects));
-        }
-        self.had_roles = !restricted;
-    }
-
-    /// The gateway learns what the region is, once this node has a copy of it.
-    fn know_region(&mut self) {
-        if self.region.is_some() {
-            return;
-        }
-        let first = self.replica.regions().next().map(|(id, definition, _)| (id, definition.clone()));
-        if let Some((id, definition)) = first {
-            self.region = Some(id);
-            let config = definition.config(Limits::default(), Times::default(), Rules::KEPT);
-            self.gateway.configure(config, definition.pattern);
-        }
-    }
-
-    /// Tells the gateway whether this node serves, and why not.
-    fn stand(&mut self, now: Time) {
-        let serves = self.replica.serves(now) && self.region.is_some();
-        let installed = self.replica.group().record().installed.as_ref();
-        if let Some(line) = self.transitions.note(now, &self.replica.explain(now), serves, installed) {
-            line.log();
-        }
-        let restriction = self.region.and_then(|region| self.replica.restriction(region));
-        let standing = Standing { serves, explanation: self.explain(now), restriction };
-        self.gateway.stand(now, standing, &mut self.asked);
-    }
-
-    fn arbiter_is_silent(&mut self, error: &str) {
-        self.refused_by(&format!("the arbiter does not decide: {error}"));
-    }
-
-    fn explain(&self, now: Time) -> String {
-        let explanation = status::explain(&self.replica, now);
-        match &self.refused {
-            Some(refused) if !self.replica.serves(now) => format!("{explanation}; {refused}"),
-            _ => explanation,
-        }
-    }
-
-    fn status(&self, now: Time) -> Status {
-        let links = &self.peers.links;
-        let messages = (links.sent + self.natives.said, links.dropped);
-        let mut status =
-            Status::of(&self.replica, now, self.me, self.clients_at, &self.gateway, &self.store, messages);
-        status.explanation = self.explain(now);
-        status.refused.clone_from(&self.refused);
-        status
     }
 }

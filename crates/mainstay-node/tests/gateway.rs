@@ -255,7 +255,8 @@ fn who_does_not_serve_refuses_what_it_held_and_who_gets_no_answer_does_not_know(
     node.serve();
     node.stuck = true;
     assert_eq!(node.ask(1, "GET n"), "");
-    let standing = Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned() };
+    let standing =
+        Standing { serves: false, explanation: "minority: hears 1 of 3".to_owned(), restriction: None };
     node.gateway.stand(node.now, standing, &mut node.asked);
     let said = node.pass(GatewayTimes::default().held_max);
     assert_eq!(said, "-CLUSTERDOWN minority: hears 1 of 3; no answer to a read\r\n");

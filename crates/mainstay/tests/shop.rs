@@ -8,6 +8,7 @@ mod shop;
 
 use mainstay::Level;
 use mainstay_client::{Client, Options};
+use mainstay_tls::testing::Authority;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,79 @@
+//! How a node stands: whether it serves, why not, what its regions require, and what it tells of that.
+
+use super::{Ended, Node};
+use crate::gateway::Standing;
+use crate::status::{self, Status};
+use mainstay_group::roles::LossAction;
+use mainstay_region::limits::{Limits, Times};
+use mainstay_types::rules::Rules;
+use mainstay_types::time::Time;
+
+impl Node {
+    pub(super) fn refused_by(&mut self, why: &str) {
+        if self.refused.as_deref() != Some(why) {
+            tracing::warn!("{why}");
+            self.refused = Some(why.to_owned());
+        }
+    }
+
+    /// Whether a region that requires a role wants this node to reconnect: once, when it sees the role go.
+    pub(super) fn look_for_roles(&mut self) {
+        let restrictions = self.replica.regions().filter_map(|(region, ..)| self.replica.restriction(region));
+        let mut reconnects = restrictions.filter(|without| without.loss == LossAction::Reconnect).peekable();
+        let restricted = reconnects.peek().is_some();
+        for without in reconnects.filter(|_| self.had_roles) {
+            tracing::warn!(%without, "this node leaves and asks to be let in again");
+        }
+        if restricted && self.had_roles {
+            self.ended = Some(Ok(Ended::Reconnects));
+        }
+        self.had_roles = !restricted;
+    }
+
+    /// The gateway learns what the region is, once this node has a copy of it.
+    pub(super) fn know_region(&mut self) {
+        if self.region.is_some() {
+            return;
+        }
+        let first = self.replica.regions().next().map(|(id, definition, _)| (id, definition.clone()));
+        if let Some((id, definition)) = first {
+            self.region = Some(id);
+            let config = definition.config(Limits::default(), Times::default(), Rules::KEPT);
+            self.gateway.configure(config, definition.pattern);
+        }
+    }
+
+    /// Tells the gateway whether this node serves, and why not.
+    pub(super) fn stand(&mut self, now: Time) {
+        let serves = self.replica.serves(now) && self.region.is_some();
+        let installed = self.replica.group().record().installed.as_ref();
+        if let Some(line) = self.transitions.note(now, &self.replica.explain(now), serves, installed) {
+            line.log();
+        }
+        let restriction = self.region.and_then(|region| self.replica.restriction(region));
+        let standing = Standing { serves, explanation: self.explain(now), restriction };
+        self.gateway.stand(now, standing, &mut self.asked);
+    }
+
+    pub(super) fn arbiter_is_silent(&mut self, error: &str) {
+        self.refused_by(&format!("the arbiter does not decide: {error}"));
+    }
+
+    pub(super) fn explain(&self, now: Time) -> String {
+        let explanation = status::explain(&self.replica, now);
+        match &self.refused {
+            Some(refused) if !self.replica.serves(now) => format!("{explanation}; {refused}"),
+            _ => explanation,
+        }
+    }
+
+    pub(super) fn status(&self, now: Time) -> Status {
+        let links = &self.peers.links;
+        let messages = (links.sent + self.natives.said, links.dropped);
+        let mut status =
+            Status::of(&self.replica, now, self.me, self.clients_at, &self.gateway, &self.store, messages);
+        status.explanation = self.explain(now);
+        status.refused.clone_from(&self.refused);
+        status
+    }
+}
