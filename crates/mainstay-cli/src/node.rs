@@ -23,7 +23,7 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Text for the end of the help of commands that say where a node stands.
-const EXIT_CODES: &str = "Exit codes: 0 the node serves; 1 it does not, and says why; 2 the command line is wrong; 3 no node answers there";
+const EXIT_CODES: &str = "Exit codes: 0 the node serves; 1 it does not, or `status` shows a region that lacks a required role; 2 the command line is wrong; 3 no node answers there";
 
 /// `mainstay node`.
 #[derive(Debug, clap::Args)]

@@ -98,7 +98,7 @@ impl Copies {
 pub(crate) fn run(command: &Region) -> anyhow::Result<Verdict> {
     let Region::Verify(verify) = command;
     let nodes: BTreeSet<SocketAddr> = verify.nodes.iter().copied().collect();
-    if nodes.len() < 2 {
+    if verify.nodes.len() < 2 {
         let explanation = "a copy is compared with another: name two nodes or more".to_owned();
         return Err(UsageError { explanation }.into());
     }

@@ -304,10 +304,16 @@ async fn read(
     }
 }
 
-/// Reads to the end, and keeps nothing.
+/// Reads to the end, and keeps nothing; returns when the connection is broken: who says no more may still hear the answer.
 async fn discard(reading: &mut ReadHalf<Stream>) {
     let mut bytes = vec![0; READ_BYTES];
-    while matches!(reading.read(&mut bytes).await, Ok(1..)) {}
+    loop {
+        match reading.read(&mut bytes).await {
+            Ok(1..) => {}
+            Ok(0) => return std::future::pending().await,
+            Err(_) => return,
+        }
+    }
 }
 
 async fn write(

@@ -43,6 +43,7 @@ use mainstay_types::view::{Address, JoinerId, MemberId, ROLES_MAX};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -113,15 +114,17 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
     let at = Listening { nodes: nodes.local_addr()?, clients: clients.local_addr()? };
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let (disk_done, disk_queue) = mpsc::unbounded_channel();
-    let mut node = Node::start(settings, at, security.clone(), disk_done, inputs.clone())?;
-    listening(at);
+    let told_to_stop = Arc::new(AtomicBool::new(false));
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let (mut signals, inputs) = (signal(kind)?, inputs.clone());
+        let (mut signals, inputs, told) = (signal(kind)?, inputs.clone(), Arc::clone(&told_to_stop));
         tokio::spawn(async move {
             signals.recv().await;
+            told.store(true, Ordering::Relaxed);
             let _ = inputs.send(Input::Stop).await;
         });
     }
+    let mut node = Node::start(settings, at, security.clone(), disk_done, inputs.clone())?;
+    listening(at);
     let door = Arc::clone(&node.door);
     tokio::spawn(accepting::nodes(nodes, security.clone(), door, inputs.clone(), settings.clients_max));
     tokio::spawn(accepting::clients(clients, security, inputs, settings.clients_max));
@@ -132,7 +135,9 @@ async fn serve(settings: &Settings, listening: impl FnOnce(Listening)) -> Result
         retired::retire(&settings.directory)?;
     }
     node.store.seal()?;
-    Ok(ended)
+    // Nobody heard a signal any more that came with the last words.
+    let stops = ended == Ended::Reconnects && told_to_stop.load(Ordering::Relaxed);
+    Ok(if stops { Ended::Stopped } else { ended })
 }
 
 /// Whom an answer of a region goes to.
@@ -374,13 +379,26 @@ impl Node {
                 self.step(now, Event::Appended { region, record });
             }
             Input::Disk(DiskDone::Failed { what }) => self.fail(now, what),
-            Input::Stop => self.ended = Some(Ok(Ended::Stopped)),
+            Input::Stop => self.end(Ok(Ended::Stopped)),
+        }
+    }
+
+    /// Of several ends in one step the gravest counts.
+    fn end(&mut self, how: Result<Ended, NodeError>) {
+        let gravity = |how: &Result<Ended, NodeError>| match how {
+            Ok(Ended::Reconnects) => 0,
+            Ok(Ended::Stopped) => 1,
+            Ok(Ended::Left) => 2,
+            Err(_) => 3,
+        };
+        if self.ended.as_ref().is_none_or(|ended| gravity(ended) < gravity(&how)) {
+            self.ended = Some(how);
         }
     }
 
     fn fail(&mut self, now: Time, what: String) {
         self.step(now, Event::PersistFailed);
-        self.ended = Some(Err(NodeError::Disk { what }));
+        self.end(Err(NodeError::Disk { what }));
     }
 
     fn frames(&mut self, now: Time, link: u64, frames: Vec<Bytes>) {
@@ -468,11 +486,11 @@ impl Node {
                 // Where no other one had a vote, the group waits for this store.
                 let last = self.replica.group().record().view();
                 let alone = last.is_none_or(|view| view.members.len() == 1);
-                self.ended = Some(Ok(if alone { Ended::Stopped } else { Ended::Left }));
+                self.end(Ok(if alone { Ended::Stopped } else { Ended::Left }));
             }
             Effect::Stopped => {
                 let what = "a record could not be made durable".to_owned();
-                self.ended.get_or_insert(Err(NodeError::Disk { what }));
+                self.end(Err(NodeError::Disk { what }));
             }
         }
     }

@@ -3,34 +3,46 @@
 //! ```text
 //!   key mainstay/CLUSTER/NODE     {"store": "…", "life": 7, "start": "…", "address": "127.0.0.1:7171"}
 //!
+//!   file DIRECTORY/place          {"start": "…", "before": "…"}      the starts of this directory that may have the place
+//!
 //!   at the start, before anything is answered:
-//!     free, or this store in an earlier life ────────────> taken
-//!     this store in this life or a later one ────────────> refused: a copy of this directory has been started
-//!     another store ─────────────────────────────────────> refused, unless told to take it
+//!     free, or a start's of that file ──> the file has a new start, then the entry ──> taken
+//!     another start's of this store ────> refused, unless told to take it: a copy of this directory has been started
+//!     another store's ──────────────────> refused: the other nodes know that one's history
 //!
 //!   as long as it runs, every LOOK_EVERY:
-//!     its own entry is another start's ──────────────────> the node ends as if killed
+//!     the own entry is gone, or the one before ──────────> written again: the region has lost it
+//!     the own entry is another start's ──────────────────> the node ends as if killed
 //!     another's address is another one ──────────────────> dialled there from now on
 //!     the region cannot be reached ──────────────────────> the node goes on; nobody can take its place meanwhile
 //! ```
 //!
-//! No lease: who has lost its place goes on for up to [`LOOK_EVERY`] and the time of a read. Messages of it are fenced sooner, since the other
-//! nodes hear nothing of a life that is older than one they know.
+//! Starts tell a directory from a copy of it: the one that is started last has the new start in its file, and the other has not. Lives would not,
+//! since each attempt at a start is one, and each recovery in place.
+//!
+//! No lease: who has lost its place goes on for up to [`LOOK_EVERY`] and the time of a few reads.
 
+use crate::driver::EndProcessOnPanic;
 use crate::peering::Transport;
 use mainstay_region_client::{Client, ConnectError, Outcome, ReadError, Settings, WriteError};
 use mainstay_types::id::{NodeId, StoreId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 /// Between two looks at the places.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long one read or write may take.
+/// How long finding the region, and one read or write, may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The file in a node's directory.
+const NOTE: &str = "place";
 
 /// Where a node of a cluster takes its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +55,7 @@ pub struct PlacesSettings {
     pub cluster: String,
     /// The address that the others are told, if it is not where this node listens.
     pub address: Option<String>,
-    /// Whether this directory takes the place of another one, which is gone for good.
+    /// Whether this directory takes the place of a copy of it, which is gone for good.
     pub take: bool,
 }
 
@@ -54,7 +66,7 @@ pub struct Place {
     pub store: String,
     /// How often that directory has been opened.
     pub life: u64,
-    /// Drawn at its start: tells two starts of copies of one directory apart.
+    /// Drawn at its start.
     pub start: String,
     /// Where it listens for other nodes: `host:port`; empty as long as it does not.
     pub address: String,
@@ -85,6 +97,14 @@ pub enum PlacesError {
         /// Why.
         source: ReadError,
     },
+    /// The file in the directory cannot be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Note {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It is not known whether it took the place. The next start finds out.
     #[error("the place of {node} may or may not be taken: {source}. Start it again")]
     Write {
@@ -103,7 +123,8 @@ pub enum PlacesError {
     },
     /// Another directory is this node.
     #[error(
-        "{node} is {by}, and this is another directory. If that one is gone for good, with what only it had, start this one with --take-place"
+        "{node} is {by}, and this is another directory: the other nodes know that one's history, and would not hear this one. Start that one, \
+         or a copy of it"
     )]
     OtherStore {
         /// The node.
@@ -137,16 +158,59 @@ pub struct PlaceTaken {
     pub by: Place,
 }
 
-/// Whether `ours` may take the place of `found`.
-fn judge(node: NodeId, found: Option<&Place>, ours: &Place, take: bool) -> Result<(), PlacesError> {
+/// The starts of this directory that may have the place.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Note {
+    /// The last one.
+    start: String,
+    /// The one that had the place before it: the last one may not have got it.
+    before: String,
+}
+
+impl Note {
+    fn read(directory: &Path) -> Result<Self, PlacesError> {
+        let path = directory.join(NOTE);
+        let read = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        };
+        read.map_err(|source| PlacesError::Note { path, source })
+    }
+
+    /// Past a sync, in the place of the one before.
+    fn write(&self, directory: &Path) -> Result<(), PlacesError> {
+        let path = directory.join(NOTE);
+        let partial = directory.join(format!("{NOTE}.partial"));
+        let write = || {
+            let mut file = File::create(&partial)?;
+            file.write_all(&serde_json::to_vec(self)?)?;
+            file.sync_all()?;
+            fs::rename(&partial, &path)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|source| PlacesError::Note { path: path.clone(), source })
+    }
+
+    fn has(&self, start: &str) -> bool {
+        !start.is_empty() && (start == self.start || start == self.before)
+    }
+}
+
+/// Whether a directory with this note and of this store may take the place of `found`.
+fn judge(
+    node: NodeId,
+    found: Option<&Place>,
+    note: &Note,
+    store: &str,
+    take: bool,
+) -> Result<(), PlacesError> {
     match found {
         None => Ok(()),
+        Some(found) if note.has(&found.start) => Ok(()),
+        Some(found) if found.store != store => Err(PlacesError::OtherStore { node, by: found.clone() }),
         Some(_) if take => Ok(()),
-        Some(found) if found.store != ours.store => Err(PlacesError::OtherStore { node, by: found.clone() }),
-        Some(found) if found.life >= ours.life && found.start != ours.start => {
-            Err(PlacesError::Copied { node, by: found.clone() })
-        }
-        Some(_) => Ok(()),
+        Some(found) => Err(PlacesError::Copied { node, by: found.clone() }),
     }
 }
 
@@ -163,6 +227,7 @@ pub(crate) struct Places {
     cluster: String,
     node: NodeId,
     others: Vec<NodeId>,
+    note: Note,
     ours: Place,
     /// Instead of where it listens.
     address: Option<String>,
@@ -171,56 +236,42 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Takes the place of `node`, before it answers anything.
+    /// Takes the place of `node`, before it answers anything. `others` are the nodes that it dials.
     pub(crate) fn take(
         settings: &PlacesSettings,
         node: NodeId,
         others: Vec<NodeId>,
+        directory: &Path,
         (store, life): (StoreId, u64),
     ) -> Result<Self, PlacesError> {
+        let note = Note::read(directory)?;
         let patience = Settings { deadline: ANSWER_MAX, ..Settings::default() };
         let client = Client::connect(&settings.servers, &settings.region, patience)?;
         let start = format!("{:016x}", fastrand::u64(..));
         let ours = Place { store: store.to_string(), life, start, address: String::new() };
         let (cluster, address) = (settings.cluster.clone(), settings.address.clone());
-        let mut places = Self { client, cluster, node, others, ours, address, reached: true };
-        places.write(|found, ours| judge(node, found, ours, settings.take))?;
-        Ok(places)
+        let mut places = Self { client, cluster, node, others, note, ours, address, reached: true };
+        loop {
+            let found = places.read(node)?;
+            let has = found.as_ref().map(|(_, place)| place);
+            judge(node, has, &places.note, &places.ours.store, settings.take)?;
+            let before = has.map_or_else(|| places.note.start.clone(), |place| place.start.clone());
+            let note = Note { start: places.ours.start.clone(), before };
+            note.write(directory)?;
+            if places.replace(found)? {
+                places.note = note;
+                return Ok(places);
+            }
+        }
     }
 
-    /// Tells the others where this node listens.
-    pub(crate) fn listens(&mut self, at: SocketAddr) -> Result<(), PlacesError> {
+    /// The others are told with the next look where this node listens.
+    pub(crate) fn listens(&mut self, at: SocketAddr) {
         self.ours.address = self.address.clone().unwrap_or_else(|| at.to_string());
-        let node = self.node;
-        self.write(|found, ours| match found {
-            Some(found) if found.start != ours.start => Err(PlacesError::Copied { node, by: found.clone() }),
-            _ => Ok(()),
-        })
     }
 
     fn key(&self, node: NodeId) -> String {
         format!("mainstay/{}/{}", self.cluster, node.0)
-    }
-
-    /// Writes the own entry over the one that `may` was asked about.
-    fn write(
-        &mut self,
-        may: impl Fn(Option<&Place>, &Place) -> Result<(), PlacesError>,
-    ) -> Result<(), PlacesError> {
-        let key = self.key(self.node);
-        let bytes = serde_json::to_vec(&self.ours).expect("it is plain data");
-        loop {
-            let found = self.read(self.node)?;
-            may(found.as_ref().map(|(_, place)| place), &self.ours)?;
-            let expected = found.as_ref().map(|(bytes, _)| bytes.as_slice());
-            let written = self
-                .client
-                .compare_and_set(key.as_bytes(), expected, Some(&bytes))
-                .map_err(|source| PlacesError::Write { node: self.node, source })?;
-            if written.outcome != Outcome::Differs {
-                return Ok(());
-            }
-        }
     }
 
     fn read(&mut self, node: NodeId) -> Result<Option<(Vec<u8>, Place)>, PlacesError> {
@@ -233,12 +284,24 @@ impl Places {
         }
     }
 
+    /// Writes the own entry over what was found; whether that was there still.
+    fn replace(&mut self, found: Option<(Vec<u8>, Place)>) -> Result<bool, PlacesError> {
+        let key = self.key(self.node);
+        let bytes = serde_json::to_vec(&self.ours).expect("it is plain data");
+        let expected = found.as_ref().map(|(bytes, _)| bytes.as_slice());
+        let written = self
+            .client
+            .compare_and_set(key.as_bytes(), expected, Some(&bytes))
+            .map_err(|source| PlacesError::Write { node: self.node, source })?;
+        Ok(written.outcome != Outcome::Differs)
+    }
+
     fn look(&mut self, transport: &Transport) -> Result<Looked, PlacesError> {
         match self.read(self.node)? {
-            // Removed by hand, it is free to be taken, and is not taken yet.
-            None => {}
-            Some((_, place)) if place.start == self.ours.start => {}
-            Some((_, place)) => return Ok(Looked::Taken(place)),
+            Some((_, place)) if place == self.ours => {}
+            Some((_, place)) if !self.note.has(&place.start) => return Ok(Looked::Taken(place)),
+            // Not told yet where it listens; or the region has lost what it was told. Who was quicker is seen at the next look.
+            lost => drop(self.replace(lost)?),
         }
         for node in self.others.clone() {
             if let Some((_, place)) = self.read(node)?
@@ -255,9 +318,10 @@ impl Places {
         mut self,
         transport: Transport,
         taken: impl FnOnce(PlaceTaken) + Send + 'static,
-    ) -> std::io::Result<Kept> {
+    ) -> io::Result<Kept> {
         let (kept, dropped): (_, Receiver<()>) = channel();
         std::thread::Builder::new().name("places".to_owned()).spawn(move || {
+            let _end = EndProcessOnPanic;
             loop {
                 match self.look(&transport) {
                     Ok(Looked::Ours) => self.reached = true,
@@ -285,22 +349,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_taken_by_a_later_life_of_its_directory_and_by_no_other() {
+    fn a_place_is_taken_by_its_directory_and_by_no_copy_that_it_does_not_descend_from() {
         let node = NodeId(2);
-        let place = |store: &str, life, start: &str| Place {
+        let place = |store: &str, start: &str| Place {
             store: store.to_owned(),
-            life,
+            life: 5,
             start: start.to_owned(),
             address: String::new(),
         };
-        let ours = place("aa", 5, "now");
-        let judged = |found: &Place, take| judge(node, Some(found), &ours, take);
-        assert!(judge(node, None, &ours, false).is_ok(), "it is free");
-        assert!(judged(&place("aa", 4, "before"), false).is_ok());
-        assert!(judged(&place("aa", 5, "now"), false).is_ok(), "it was written, and the answer was lost");
-        assert!(matches!(judged(&place("aa", 5, "copy"), false), Err(PlacesError::Copied { .. })));
-        assert!(matches!(judged(&place("aa", 9, "copy"), false), Err(PlacesError::Copied { .. })));
-        assert!(matches!(judged(&place("bb", 1, "other"), false), Err(PlacesError::OtherStore { .. })));
-        assert!(judged(&place("bb", 1, "other"), true).is_ok(), "it was told to");
+        let note = Note { start: "last".to_owned(), before: "before".to_owned() };
+        let judged = |found: &Place, take| judge(node, Some(found), &note, "aa", take);
+        assert!(judge(node, None, &note, "aa", false).is_ok(), "it is free");
+        assert!(judged(&place("aa", "last"), false).is_ok());
+        assert!(judged(&place("aa", "before"), false).is_ok(), "the last one did not get it");
+        assert!(matches!(judged(&place("aa", "copy"), false), Err(PlacesError::Copied { .. })));
+        assert!(judged(&place("aa", "copy"), true).is_ok(), "it was told to");
+        assert!(matches!(judged(&place("bb", "other"), true), Err(PlacesError::OtherStore { .. })));
+        let fresh = judge(node, Some(&place("aa", "")), &Note::default(), "aa", false);
+        assert!(fresh.is_err(), "a directory that never had a place");
+    }
+
+    #[test]
+    fn a_note_reads_back_and_one_that_cannot_be_read_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        assert_eq!(Note::read(folder.path()).expect("there is none"), Note::default());
+        let note = Note { start: "b".to_owned(), before: "a".to_owned() };
+        note.write(folder.path()).expect("there is room");
+        assert_eq!(Note::read(folder.path()).expect("it is there"), note);
+        fs::write(folder.path().join(NOTE), "torn").expect("there is room");
+        assert!(matches!(Note::read(folder.path()), Err(PlacesError::Note { .. })));
     }
 }

@@ -288,7 +288,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let place = take_place(&life.settings, &started.journal)?;
     shared.install(recovered.core);
     start_peers(&life.settings, &shared, &transport)?;
-    let places = place.map(|place| keep_place(place, &life, &transport)).transpose()?;
+    let places = place.map(|place| keep_place(place, &life, &shared, &transport)).transpose()?;
     let stop_timeout = life.settings.stop_timeout;
     let of_events = Arc::clone(&shared);
     Ok(Running {
@@ -471,14 +471,26 @@ fn take_place(settings: &Settings, journal: &OpenReport) -> Result<Option<Places
     let (Some(places), Some(cluster)) = (&settings.places, &settings.process.cluster) else {
         return Ok(None);
     };
-    let others = cluster.others.keys().copied().collect();
-    Places::take(places, cluster.me, others, (journal.store, journal.generation.0)).map(Some)
+    // Of two nodes the lower one dials.
+    let dialled = cluster.others.keys().copied().filter(|node| *node > cluster.me).collect();
+    let life = (journal.store, journal.generation.0);
+    Places::take(places, cluster.me, dialled, &settings.directory, life).map(Some)
 }
 
-fn keep_place(mut place: Places, life: &Arc<Life>, transport: &Transport) -> Result<Kept, StartError> {
-    place.listens(transport.address().expect("it has just been started"))?;
-    let life = Arc::clone(life);
-    let taken = move |taken| life.say_ended(Err(EndError::PlaceTaken(taken)));
+fn keep_place(
+    mut place: Places,
+    life: &Arc<Life>,
+    shared: &Arc<Shared>,
+    transport: &Transport,
+) -> Result<Kept, StartError> {
+    place.listens(transport.address().expect("it has just been started"));
+    let (life, shared) = (Arc::clone(life), Arc::downgrade(shared));
+    let taken = move |taken| {
+        if let Some(shared) = shared.upgrade() {
+            shared.end();
+        }
+        life.say_ended(Err(EndError::PlaceTaken(taken)));
+    };
     place.keep(transport.clone(), taken).map_err(StartError::Runtime)
 }
 

@@ -164,15 +164,15 @@ impl Cluster {
     }
 
     /// Nodes take their places in a replicated region: `servers` are nodes of its group. A node whose address the list leaves empty says there
-    /// where it listens, and the others find it; and a second process that has a copy of a node's directory, or another one, is refused, or
-    /// takes the place, after which the first one ends.
+    /// where it listens, and the others find it; another directory is refused, and of a directory and its copies the one that was started last
+    /// is the node, while an earlier one ends.
     #[must_use]
     pub fn places(mut self, servers: Vec<SocketAddr>, region: impl Into<String>) -> Self {
         self.places = Some(Places { servers, region: region.into(), take: false });
         self
     }
 
-    /// This directory takes the place of another one that is gone for good.
+    /// This directory takes the place of a copy of it that is gone for good.
     #[must_use]
     pub fn take_place(mut self) -> Self {
         if let Some(places) = &mut self.places {

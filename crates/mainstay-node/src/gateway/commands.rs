@@ -124,8 +124,10 @@ impl Gateway {
             && open.subscriptions.count() > 0
             && let Some(reply) = while_subscribed(&command)
         {
-            if matches!(command, Command::Identify(_)) {
-                open.naming = Naming::Refused;
+            match command {
+                Command::Identify(_) => open.naming = Naming::Refused,
+                Command::Read { reply: ReadReply::Watch, .. } => open.watch_refused = true,
+                _ => {}
             }
             return self.reply(session, reply);
         }

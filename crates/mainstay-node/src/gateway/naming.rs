@@ -94,7 +94,12 @@ impl Names {
 
     /// Nothing was done: the name may stand for another command.
     pub(crate) fn forget(&mut self, client: ClientId, sequence: Sequence) {
-        self.prints.remove(&(client, sequence));
+        let name = (client, sequence);
+        self.prints.remove(&name);
+        // Else its old place would end it too early when it stands for something again. It was told lately.
+        if let Some(at) = self.order.iter().rposition(|&of| of == name) {
+            self.order.remove(at);
+        }
     }
 }
 
@@ -117,6 +122,7 @@ mod tests {
         assert!(!names.stands_for(&named(1, b"IN CRn")));
         names.forget(ClientId(7), Sequence(1));
         assert!(names.stands_for(&named(1, b"INCR m")));
+        assert_eq!(names.order.len(), 1);
     }
 
     #[test]

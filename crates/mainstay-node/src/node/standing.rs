@@ -25,7 +25,7 @@ impl Node {
             tracing::warn!(%without, "this node leaves and asks to be let in again");
         }
         if restricted && self.had_roles {
-            self.ended = Some(Ok(Ended::Reconnects));
+            self.end(Ok(Ended::Reconnects));
         }
         self.had_roles = !restricted;
     }

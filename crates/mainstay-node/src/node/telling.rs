@@ -22,12 +22,16 @@ impl Node {
 
     /// Leaves the group, unless that would take its data along.
     pub(super) fn leave(&mut self, now: Time) -> Reply {
-        if self.replica.view().is_some_and(|view| view.members.len() == 1) {
-            let error = "ERR it is the only member: stop it instead, nobody else has its data";
-            return Reply::Error(error.to_owned());
-        }
-        self.tell(now, Event::Leave);
-        Reply::Status("OK")
+        let refused = match self.replica.view().map(|view| view.members.len()) {
+            // Nobody could agree, and the last view goes on counting its store.
+            None => "ERR it is in no view now: stop it instead, or wait until it is let in again",
+            Some(1) => "ERR it is the only member: stop it instead, nobody else has its data",
+            Some(_) => {
+                self.tell(now, Event::Leave);
+                return Reply::Status("OK");
+            }
+        };
+        Reply::Error(refused.to_owned())
     }
 
     /// All that came together was told: what is said once for all of it goes out, and what is safe is said once for all records.

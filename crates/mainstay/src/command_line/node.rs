@@ -33,15 +33,15 @@ pub struct NodeFlags {
     /// Where to listen for the other nodes [default: the address in --nodes]
     #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_NODE_LISTEN", requires = "node", value_parser = super::address)]
     pub node_listen: Option<SocketAddr>,
-    /// Take a place in a replicated region, by these of its nodes (`mainstay node`): the others find this one there, wherever it listens, and a
-    /// second process that is the same node is refused or takes its place
+    /// Take a place in a replicated region, by the addresses at which some of its nodes listen for others (`mainstay node --listen`): the
+    /// others find this one there, wherever it listens, and of a directory and its copies one is the node
     #[arg(long, help_heading = CLUSTER, value_name = "HOST:PORT", env = "MAINSTAY_PLACES", value_delimiter = ',', requires = "node",
         value_parser = resolved)]
     pub places: Vec<SocketAddr>,
     /// The name of that region
     #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_PLACES_REGION", requires = "places", default_value = "data")]
     pub places_region: String,
-    /// Take the place of another directory, which is gone for good with all that only it had
+    /// Take the place of a copy of this directory, which is gone for good with all that only it had
     #[arg(long, help_heading = CLUSTER, requires = "places")]
     pub take_place: bool,
     /// The cluster's name: nodes of another one are refused [default: the program's name]
@@ -169,9 +169,9 @@ Examples:
   Two nodes on one machine:
     ... --node 1 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7070
     ... --node 2 --nodes 1=127.0.0.1:7171,2=127.0.0.1:7172 --listen 127.0.0.1:7072
-  Two nodes that find each other in a region, wherever they listen (127.0.0.1:7371 is a `mainstay node`):
-    ... --node 1 --nodes 1,2 --places 127.0.0.1:7371
-    ... --node 2 --nodes 1,2 --places 127.0.0.1:7371 --listen 127.0.0.1:7072
+  Two nodes that find each other in a region, wherever they listen (a `mainstay node` listens at 127.0.0.1:7171):
+    ... --node 1 --nodes 1,2 --places 127.0.0.1:7171
+    ... --node 2 --nodes 1,2 --places 127.0.0.1:7171 --listen 127.0.0.1:7072
   Call an instance; 421 and the header Mainstay-Node name the node that has it:
     curl -H 'Idempotency-Key: order-1' -d '{...}' http://127.0.0.1:7070/call/TYPE/KEY
   Read:       curl -X POST http://127.0.0.1:7070/query/TYPE/KEY
