@@ -32,8 +32,9 @@ pub struct Limits {
     pub value_bytes_max: usize,
     /// Versions of a shard that not all members are known to have, in entries.
     pub log_entries_max: u64,
-    /// Keys and values of such versions of all shards, in bytes, and [`crate::log::ENTRY_BYTES`] for each: what a copy reports at the end of a view, and
-    /// what the next one begins with, is hardly more. Each stamper has an equal share; one entry alone may be above that.
+    /// Keys and values of such versions of all shards, in bytes, and [`crate::log::ENTRY_BYTES`] for each, from where on writes wait. Each
+    /// stamper has an equal share; one entry alone may be above that. With what was granted before, a stamper's log comes to two shares, and a copy's,
+    /// with what it has not dropped yet, to four: that is what it reports at most at the end of a view.
     pub log_bytes_max: usize,
     /// Entries of a shard that wait for an earlier version.
     pub hold_back_entries_max: usize,

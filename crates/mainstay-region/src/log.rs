@@ -30,9 +30,12 @@ pub enum Entry {
 pub const ENTRY_BYTES: usize = 64;
 
 impl Entry {
-    /// What it counts where entries are limited in bytes.
+    /// What it counts where entries are limited in bytes: nothing without an operation, since it may not be refused.
     pub(crate) fn counted_bytes(&self) -> usize {
-        ENTRY_BYTES + self.bytes()
+        match self {
+            Self::Operation { operation, .. } => ENTRY_BYTES + operation.bytes(),
+            Self::Void | Self::Expire { .. } => 0,
+        }
     }
 
     /// Bytes of its keys and values.

@@ -29,7 +29,7 @@ impl Region {
         }
         if self.stamps(shard) {
             // One that comes while there is no room is as good as lost on the way: others are asked for it at its deadline.
-            if !self.has_room_for(shard, &entry) {
+            if !self.has_room_at(shard, counter, &entry) {
                 return;
             }
             if let Some(others_refuse_it) = self.use_grant(shard, counter, id) {
@@ -42,7 +42,8 @@ impl Region {
             }
             return;
         }
-        if !self.shard(shard).fenced.contains(&counter) {
+        // Counted with what is held back, also when it comes next: the stamper may lack it.
+        if !self.shard(shard).fenced.contains(&counter) && self.has_room(shard, entry.counted_bytes()) {
             self.take_entry(shard, counter, entry, tell, out);
         }
     }

@@ -7,7 +7,7 @@ use crate::effect::{Effect, Event, RecordNumber};
 use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
 use crate::limits::Config;
-use crate::log::{ENTRY_BYTES, Entry};
+use crate::log::Entry;
 use crate::message::{Acknowledge, Acknowledged, Body, Limit, Message, Party, Refusal};
 use crate::operation::Operation;
 use crate::patterns::Pattern;
@@ -125,9 +125,8 @@ impl Region {
         let stamping = self.stamping(shard);
         let log = usize::try_from(limits.log_entries_max).unwrap_or(usize::MAX);
         let ahead = limits.hold_back_entries_max + limits.grants_max;
-        // One entry may be alone above a share, and what comes to nothing or to an end is not refused.
-        let one = ENTRY_BYTES * log + limits.batch_bytes_max + limits.key_bytes_max + limits.value_bytes_max;
-        let hold_back = if self.stamps(shard) { self.share() + one } else { limits.hold_back_bytes_max };
+        let share = self.share_at_most();
+        let hold_back = if self.stamps(shard) { share } else { limits.hold_back_bytes_max.min(share) };
         [
             ("log_entries_max", copy.log.iter().count(), log),
             ("hold_back_entries_max", copy.hold_back.len(), ahead),
@@ -136,9 +135,9 @@ impl Region {
             ("grants_max", stamping.grants.len(), limits.grants_max),
             ("waiting_max", stamping.waiting(), limits.waiting_max),
             ("duplicate_threads_max", copy.state.duplicates.threads(), limits.duplicate_threads_max),
-            ("log_bytes_max", self.share_used(shard), self.share() + one),
+            ("log_bytes_max", self.share_used(shard), self.share_used_max(shard)),
             ("hold_back_bytes_max", copy.hold_back_bytes, hold_back),
-            ("held_payload_bytes_max", copy.held_bytes(), limits.held_payload_bytes_max + one),
+            ("held_payload_bytes_max", copy.held_bytes(), limits.held_payload_bytes_max + share),
         ]
     }
 
@@ -378,7 +377,7 @@ impl Region {
             (limits.hold_back_entries_max, limits.hold_back_bytes_max) = (usize::MAX, usize::MAX);
         } else if counter > self.shard(shard).log.end()
             && (counter > self.shard(shard).everywhere + limits.log_entries_max
-                || !self.has_room_for(shard, &entry))
+                || !self.has_room_as_copy(shard, counter, &entry))
         {
             // This copy has not heard yet what all have: the marks come with the next tick, and then the entry again.
             return Offered::Dropped;

@@ -159,7 +159,11 @@ impl Region {
                 self.answer(shard, route, Body::Acknowledged(again), out);
             }
             Admitted::At(counter) => self.drive_again(shard, route, id, counter, out),
-            Admitted::Granted(_) | Admitted::Fresh if !self.has_room_for(shard, &entry) => {
+            Admitted::Granted(counter) if !self.has_room_at(shard, counter, &entry) => {
+                let refusal = Refusal::Busy(Limit::LogBytes);
+                self.answer(shard, route, Body::Refused { id, refusal }, out);
+            }
+            Admitted::Fresh if !self.has_room(shard, entry.counted_bytes()) => {
                 let refusal = Refusal::Busy(Limit::LogBytes);
                 self.answer(shard, route, Body::Refused { id, refusal }, out);
             }
@@ -502,7 +506,7 @@ impl Region {
     pub(crate) fn has(&mut self, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
         let granted = self.stamping(shard).grants.get(&counter).map(|grant| grant.id);
         // Without room for it, members are asked again with the next tick.
-        if granted.is_some() && granted == entry.id() && self.has_room_for(shard, &entry) {
+        if granted.is_some() && granted == entry.id() && self.has_room_at(shard, counter, &entry) {
             self.spread(shard, counter, entry, out);
         }
     }

@@ -33,10 +33,20 @@ pub(crate) fn limited_in_bytes(seed: u64, limits: Limits) -> Limits {
             log_bytes_max: random.between(400, 4_000) as usize,
             hold_back_bytes_max: random.between(100, 1_500) as usize,
             held_payload_bytes_max: random.between(100, 1_500) as usize,
+            // What copies may have follows from the longest entry, too: it must be one that there is.
+            key_bytes_max: 64,
+            value_bytes_max: 960,
+            batch_bytes_max: 1024,
             ..limits
         },
         false => limits,
     }
+}
+
+/// In some runs there are more shards than copies, so that one copy stamps several.
+pub(crate) fn many_shards(seed: u64, shards: u16) -> u16 {
+    let mut random = Random::new(seed ^ 0x7368_6172_6473_0000);
+    if random.chance(250) { u16::try_from(random.between(4, 8)).expect("it is small") } else { shards }
 }
 
 /// The rare branches that a campaign must reach.

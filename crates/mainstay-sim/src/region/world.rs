@@ -107,6 +107,7 @@ impl RegionWorld {
             image_patience: Duration::from_millis(300),
         };
         let shards = u16::try_from(random.between(1, 3)).expect("it is small");
+        let shards = super::many_shards(seed, shards);
         let config = Config { shards, acknowledgement, limits, times, rules, ..Config::default() };
         let members = random.between(1, 5);
         let spare = random.between(0, 1);
