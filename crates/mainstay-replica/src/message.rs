@@ -209,8 +209,9 @@ mod tests {
             }
             bytes.push(0);
             assert!(Message::parse(&bytes, &Limits::default()).is_err(), "a byte more");
-            bytes[0] = 2;
-            assert_eq!(Message::parse(&bytes, &Limits::default()), Err(MessageError::Protocol { found: 2 }));
+            let found = PROTOCOL + 1;
+            bytes[0] = found;
+            assert_eq!(Message::parse(&bytes, &Limits::default()), Err(MessageError::Protocol { found }));
         }
     }
 
