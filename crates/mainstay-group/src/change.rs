@@ -30,6 +30,8 @@ pub(crate) struct Change {
     /// Its proposer lacked the data when it began: whoever comes may be the one who has it. What has become of that since counts for the next change; else
     /// one that was begun to let somebody in would not.
     lacks_data: bool,
+    /// Who asked to be let in, and heard, when it began: nobody who serves answers them meanwhile, so that they would say that they hear nothing any more.
+    hearing: BTreeSet<JoinerId>,
     phase: Phase,
     promises: BTreeMap<StoreId, Promised>,
     /// Who promised.
@@ -63,6 +65,7 @@ impl Group {
             again: now.after(self.config.timing.beat),
             pause: self.config.timing.beat,
             lacks_data: self.lacks_data(now),
+            hearing: self.joiners.values().filter(|asks| asks.hears).map(|asks| asks.joiner).collect(),
             phase: Phase::Preparing,
             promises: BTreeMap::new(),
             from: BTreeMap::new(),
@@ -212,7 +215,9 @@ impl Group {
             old.members.iter().position(|member| member.joiner.store == store).unwrap_or(usize::MAX)
         };
         let hears = |waiting: &&Waiting| {
-            waiting.hears || change.from.get(&waiting.joiner.store) == Some(&waiting.joiner)
+            waiting.hears
+                || change.hearing.contains(&waiting.joiner)
+                || change.from.get(&waiting.joiner.store) == Some(&waiting.joiner)
         };
         let joiners = self
             .joiners
