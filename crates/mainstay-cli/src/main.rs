@@ -11,6 +11,7 @@ mod mpi;
 mod node;
 mod outputs;
 mod pipe;
+mod redefine;
 mod redis;
 mod region;
 mod replay;

@@ -1,7 +1,7 @@
 //! `mainstay node`: one node of a replicated region, and `mainstay group`: asking a node about its group.
 
 use crate::demo::orphan;
-use crate::redis::Connection;
+use crate::redis::{Connection, Said};
 use crate::verdict::{UsageError, Verdict};
 use crate::watch;
 use anyhow::Context;
@@ -229,12 +229,12 @@ pub(crate) enum Group {
 pub(crate) struct Asked {
     /// Where clients reach the node.
     #[arg(value_name = "ADDRESS:PORT", value_parser = address)]
-    node: SocketAddr,
+    pub(crate) node: SocketAddr,
     #[command(flatten)]
     certificates: Certificates,
     /// Print JSON.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 /// Asks.
@@ -289,6 +289,14 @@ impl Asked {
     fn tell(&self, command: &[u8]) -> anyhow::Result<String> {
         self.certificates.asking()?.tell(self.node, command)
     }
+
+    /// What the node says to these words.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn say(&self, words: &[&[u8]]) -> anyhow::Result<Said> {
+        self.certificates.asking()?.say(self.node, words)
+    }
 }
 
 /// Asks nodes, by TLS where there is a certificate to show.
@@ -307,12 +315,16 @@ impl Asking {
     }
 
     fn tell(&self, node: SocketAddr, command: &[u8]) -> anyhow::Result<String> {
+        self.say(node, &[command])?.text()
+    }
+
+    fn say(&self, node: SocketAddr, words: &[&[u8]]) -> anyhow::Result<Said> {
         let opened = match &self.tls {
             None => Connection::open(node, ANSWER_TIMEOUT),
             Some(tls) => Connection::open_tls(node, ANSWER_TIMEOUT, tls),
         };
         let mut connection = opened.with_context(|| format!("no node answers at {node}"))?;
-        connection.ask(&[command]).with_context(|| format!("the node at {node} broke off"))?.text()
+        connection.ask(words).with_context(|| format!("the node at {node} broke off"))
     }
 }
 

@@ -1,9 +1,10 @@
-//! `mainstay region verify`: whether the copies of a region are the same, by the hash of each shard at each version.
+//! `mainstay region`; and its `verify`: whether the copies of a region are the same, by the hash of each shard at each version.
 //!
 //! Every copy says at which version its stable state stands and what its hash is. Copies move on while they are asked: what each was seen to be is kept, and
 //! a shard counts as compared when all nodes were seen at one version of it.
 
 use crate::node::Certificates;
+use crate::redefine::Set;
 use crate::verdict::{UsageError, Verdict};
 use anyhow::Context;
 use mainstay::command_line::address;
@@ -24,6 +25,13 @@ pub(crate) enum Region {
 Exit code 0 when every shard was seen at the same version with the same hash at all of them; 1 when two copies differ, or when writes went on so fast that
 some shard was never seen at one version at all of them; 2 when a node is named twice, or nodes of several groups are named; 3 when one does not answer.")]
     Verify(Verify),
+    /// Give a region another pattern while it is used.
+    #[command(after_help = "Example:
+  mainstay region set 127.0.0.1:7371 data --pattern one-hop-client
+
+The node that is asked brings about a new view, and every member writes by the new pattern from that view on: a pause as at any change of the view, and no
+operation is lost or done twice. Exit code 0 when the pattern is in effect; else the reason says what is known.")]
+    Set(Set),
 }
 
 /// Which nodes.
@@ -91,12 +99,18 @@ impl Copies {
     }
 }
 
-/// Compares.
+/// Does it.
 ///
 /// # Errors
-/// When a node does not answer, nodes are of different groups, or one was named twice.
+/// When a node does not answer, nodes are of different groups, one was named twice, or a pattern is not changed.
 pub(crate) fn run(command: &Region) -> anyhow::Result<Verdict> {
-    let Region::Verify(verify) = command;
+    match command {
+        Region::Verify(verify) => compare(verify),
+        Region::Set(set) => set.run(),
+    }
+}
+
+fn compare(verify: &Verify) -> anyhow::Result<Verdict> {
     let nodes: BTreeSet<SocketAddr> = verify.nodes.iter().copied().collect();
     let asking = verify.certificates.asking()?;
     let began = Instant::now();

@@ -79,6 +79,15 @@ impl Group {
         }
     }
 
+    /// Agrees on the next view though nobody comes or goes. Any store of the view may propose; where a change is under way, or has wedged this
+    /// member, the next view comes anyhow.
+    pub(crate) fn renew(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let me = self.view().and_then(|view| view.of_store(self.me.store));
+        if me.is_some_and(leads) && self.admits() && self.change.is_none() {
+            self.begin_change(now, out);
+        }
+    }
+
     /// The stores of the view and where each is to be found: as a member, or come back as another life.
     fn acceptors(&self, now: Time) -> BTreeMap<StoreId, Address> {
         let members = self.record.view().into_iter().flat_map(|view| &view.members);

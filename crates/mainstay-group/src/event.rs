@@ -48,6 +48,9 @@ pub enum Event {
         /// It.
         chosen: Proposal,
     },
+    /// The regions have something to settle with the next view: agree on one, if that is not done already. Said by a server that serves;
+    /// what comes of it is said by [`crate::effect::Effect::Installed`], and whether the regions got their way stands in its cut.
+    Renew,
     /// The owner wants this process out.
     Leave,
 }

@@ -499,6 +499,7 @@ impl Machine for Group {
             Event::Fetched { view } => self.fetched(view, out),
             Event::Learned => self.filled(now),
             Event::Arbitrated { chosen } => self.arbitrated(now, chosen, out),
+            Event::Renew => self.renew(now, out),
             Event::Leave => self.leave(out),
         }
         loop {

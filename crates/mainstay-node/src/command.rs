@@ -4,6 +4,7 @@ use bytes::Bytes;
 use mainstay_region::batch::Batch;
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
+use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence};
 use std::net::SocketAddr;
 
@@ -180,6 +181,13 @@ pub enum Command {
     Status,
     /// The same in a sentence.
     Explain,
+    /// Clients shall write to a region by another pattern.
+    Redefine {
+        /// The region's name.
+        region: String,
+        /// The pattern.
+        pattern: Pattern,
+    },
     /// Leave the group.
     Leave,
     /// Hear nothing from these nodes and tell them nothing; only where that was allowed at the start.
@@ -227,6 +235,12 @@ pub enum CommandError {
     /// Not an address.
     #[error("ERR '{given}' is no address and port")]
     NoAddress {
+        /// What was given.
+        given: String,
+    },
+    /// Not a pattern.
+    #[error("ERR '{given}' is no pattern of a region: {}", Pattern::ALL.map(Pattern::name).join(", "))]
+    NoPattern {
         /// What was given.
         given: String,
     },
@@ -332,6 +346,11 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("MAINSTAY.VERSIONS", [off]) if off.eq_ignore_ascii_case(b"OFF") => Command::Versions(false),
         ("MAINSTAY.STATUS", []) => Command::Status,
         ("MAINSTAY.EXPLAIN", []) => Command::Explain,
+        ("MAINSTAY.PATTERN", [region, pattern]) => {
+            let given = String::from_utf8_lossy(pattern).to_ascii_lowercase();
+            let pattern = Pattern::of_name(&given).ok_or(CommandError::NoPattern { given })?;
+            Command::Redefine { region: String::from_utf8_lossy(region).into_owned(), pattern }
+        }
         ("MAINSTAY.LEAVE", []) => Command::Leave,
         ("MAINSTAY.CUT", addresses) => Command::Cut(addresses.iter().map(address).collect::<Result<_, _>>()?),
         (known, _) if NAMES.contains(&known) => return Err(CommandError::Arguments { name }),
@@ -476,6 +495,7 @@ mod tests {
             ("DECRBY n -9223372036854775808", "not an integer"),
             ("MAINSTAY.ID 1 0", "not an integer"),
             ("MAINSTAY.CUT nowhere", "no address"),
+            ("MAINSTAY.PATTERN data fastest", "is no pattern of a region: unversioned, version-request,"),
         ] {
             let error = parsed(line).expect_err("a region does not do it").to_string();
             assert!(error.starts_with("ERR ") && error.contains(word), "{line}: {error}");

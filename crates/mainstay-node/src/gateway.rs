@@ -129,6 +129,15 @@ pub enum GatewayEffect {
         /// Whom to answer.
         place: Place,
     },
+    /// Give a region another pattern, and answer when it has it ([`Gateway::answer`]).
+    Redefine {
+        /// Whom to answer.
+        place: Place,
+        /// The region's name.
+        region: String,
+        /// The pattern.
+        pattern: Pattern,
+    },
     /// Hear and tell these nodes nothing; none: hear all again. Answer with [`Gateway::answer`].
     Cut {
         /// Whom to answer.
@@ -238,6 +247,11 @@ impl Gateway {
     pub fn configure(&mut self, config: Config, pattern: Pattern) {
         self.client = Client::new(client_config(&config, pattern, &self.times));
         self.config = config;
+    }
+
+    /// First attempts of writes go by this pattern from now on: the region's, from the view that it serves.
+    pub fn use_pattern(&mut self, pattern: Pattern) {
+        self.client.use_pattern(pattern);
     }
 
     /// It is so late by the wall clock: milliseconds since 1970. When values end is told by it.

@@ -49,8 +49,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 mod natives;
+mod redefining;
 mod standing;
 mod telling;
+
+use redefining::Wishes;
 
 /// Inputs that wait for the node; beyond, connections are not read.
 const INPUTS_MAX: usize = 1024;
@@ -162,6 +165,7 @@ struct Node {
     natives: Natives,
     routes: HashMap<ClientId, Route>,
     arbiter: Option<Arbiter>,
+    wishes: Wishes,
     /// Why another node did not hear or let in this one, since it served last.
     refused: Option<String>,
     transitions: Transitions,
@@ -251,6 +255,7 @@ impl Node {
             natives: Natives::new(way),
             routes: HashMap::new(),
             arbiter,
+            wishes: Wishes::default(),
             refused: None,
             transitions: Transitions::new(now),
             had_roles: false,
@@ -326,6 +331,7 @@ impl Node {
             self.gateway_tick = now.after(GATEWAY_TICK);
             self.gateway.tell_time(now, clock::unix_ms());
             self.stand(now);
+            self.give_up_wishes(now);
             self.gateway.tick(now, &mut self.asked);
             self.perform(now);
         }
@@ -488,6 +494,8 @@ impl Node {
                 let alone = last.is_none_or(|view| view.members.len() == 1);
                 self.end(Ok(if alone { Ended::Stopped } else { Ended::Left }));
             }
+            Effect::Redefined { region, pattern, view } => self.redefined(region, pattern, view),
+            Effect::NotRedefined { region, pattern, error } => self.not_redefined(region, pattern, error),
             Effect::Stopped => {
                 let what = "a record could not be made durable".to_owned();
                 self.end(Err(NodeError::Disk { what }));
@@ -518,6 +526,7 @@ impl Node {
                 let reply = self.leave(now);
                 self.gateway.answer(place, reply, &mut self.asked);
             }
+            GatewayEffect::Redefine { place, region, pattern } => self.redefine(now, place, &region, pattern),
             GatewayEffect::Cut { place, addresses } => {
                 let reply = if self.allow_cuts {
                     self.peers.cut(addresses.into_iter().map(of_group).collect());

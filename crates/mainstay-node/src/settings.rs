@@ -167,7 +167,9 @@ pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
             possible,
         };
         match setting {
-            "pattern" => definition.pattern = pattern(value).ok_or_else(|| refused("pattern", patterns()))?,
+            "pattern" => {
+                definition.pattern = Pattern::of_name(value).ok_or_else(|| refused("pattern", patterns()))?
+            }
             "shards" => {
                 let possible = || format!("1 to {}", mainstay_replica::definition::SHARDS_MAX);
                 definition.shards = value.parse().map_err(|_| refused("shards", possible()))?;
@@ -191,8 +193,17 @@ pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
     Ok(definition)
 }
 
-fn pattern(name: &str) -> Option<Pattern> {
-    Pattern::ALL.into_iter().find(|&pattern| pattern.name() == name)
+/// The name of a pattern that a region in use can be given.
+///
+/// # Errors
+/// [`RegionArgumentError::Value`].
+pub fn versioned_pattern(name: &str) -> Result<&'static str, RegionArgumentError> {
+    let found = Pattern::VERSIONED.into_iter().find(|pattern| pattern.name() == name);
+    found.map(Pattern::name).ok_or_else(|| RegionArgumentError::Value {
+        setting: "pattern",
+        value: name.to_owned(),
+        possible: Pattern::VERSIONED.map(Pattern::name).join(", "),
+    })
 }
 
 fn patterns() -> String {

@@ -351,6 +351,7 @@ impl Client {
             Some(_) => {}
             None => self.machine = Machine::new(machine_config(&self.settings, Some(&standing))),
         }
+        self.machine.use_pattern(self.settings.pattern.unwrap_or(standing.pattern));
         self.links.know(&members, &self.seeds);
         self.machine.view_known(self.now(), &standing.view, &mut self.machine_out);
         self.standing = Some(standing);

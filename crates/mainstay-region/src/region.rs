@@ -141,6 +141,12 @@ impl Region {
         ]
     }
 
+    /// Whether clients may send operations to copies that do not stamp them, from the next [`Event::Fetch`] on: part of what a view begins with, and
+    /// so the same at all its members.
+    pub fn allow_payloads(&mut self, allowed: bool) {
+        self.config.payloads_from_clients = allowed;
+    }
+
     pub(crate) fn shard(&self, shard: u16) -> &Shard {
         &self.shards[usize::from(shard)]
     }

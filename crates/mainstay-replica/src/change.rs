@@ -125,7 +125,7 @@ impl Replica {
         let whole = |settling: &mut Settling| settling.cuts.len() == self.regions.len();
         let Some(Settling { view, ballot, full, cuts }) = self.settling.take_if(whole) else { return };
         let regions = cuts.into_iter().map(|(region, bytes)| {
-            let definition = self.regions[&region].definition.clone();
+            let definition = self.next_definition(region);
             RegionCut { region, definition, bytes }
         });
         let bytes = Cuts { regions: regions.collect(), full }.encode();
@@ -181,11 +181,14 @@ impl Replica {
         }
     }
 
-    /// Takes up a region that another node told of.
+    /// Takes up a region that another node told of, or what one is from this view on.
     fn host(&mut self, region: RegionId, definition: Definition, regions: usize) {
-        if !self.regions.contains_key(&region) {
-            let machine = Region::new(self.config.of_region(&definition, regions));
-            self.regions.insert(region, Hosted::new(definition, machine));
+        match self.regions.get_mut(&region) {
+            Some(hosted) => hosted.define(definition),
+            None => {
+                let machine = Region::new(self.config.of_region(&definition, regions));
+                self.regions.insert(region, Hosted::new(definition, machine));
+            }
         }
     }
 

@@ -2,10 +2,12 @@
 
 use crate::definition::RegionId;
 use crate::message::Message;
+use crate::redefining::RedefineError;
 use mainstay_group::ballot::Proposal;
 use mainstay_group::explain::Explanation;
 use mainstay_group::message::Refusal;
 use mainstay_region::effect::RecordNumber;
+use mainstay_region::patterns::Pattern;
 use mainstay_types::id::ClientId;
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, JoinerId, View, ViewId};
@@ -89,6 +91,24 @@ pub enum Effect {
     Unreadable {
         /// Whose it is, if that is known.
         from: Option<JoinerId>,
+    },
+    /// The region has the pattern that was asked for, at all nodes, from this view on.
+    Redefined {
+        /// The region.
+        region: RegionId,
+        /// Its pattern.
+        pattern: Pattern,
+        /// The view.
+        view: ViewId,
+    },
+    /// The region has not the pattern that was asked for, or may not.
+    NotRedefined {
+        /// The region.
+        region: RegionId,
+        /// The pattern that was asked for.
+        pattern: Pattern,
+        /// Why.
+        error: RedefineError,
     },
     /// It has left in order: the end.
     Left,

@@ -4,6 +4,7 @@ use crate::definition::RegionId;
 use crate::message::Message;
 use mainstay_group::ballot::Proposal;
 use mainstay_region::effect::RecordNumber;
+use mainstay_region::patterns::Pattern;
 use mainstay_types::id::ClientId;
 
 /// What the driver tells.
@@ -53,6 +54,14 @@ pub enum Event {
     Arbitrated {
         /// It.
         chosen: Proposal,
+    },
+    /// Clients shall send first attempts to this region by another pattern, from the next view on: answered with [`crate::effect::Effect::Redefined`] or
+    /// [`crate::effect::Effect::NotRedefined`].
+    Redefine {
+        /// The region.
+        region: RegionId,
+        /// The pattern.
+        pattern: Pattern,
     },
     /// The owner wants this node out of the group.
     Leave,

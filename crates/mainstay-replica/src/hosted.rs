@@ -38,6 +38,12 @@ impl Hosted {
         Self { definition, machine, gate: Gate::default() }
     }
 
+    /// It is this from the next view on, as the cut says that it begins with.
+    pub(crate) fn define(&mut self, definition: Definition) {
+        self.machine.allow_payloads(definition.pattern.clients_send_payloads());
+        self.definition = definition;
+    }
+
     /// Gives it back if it may leave now.
     pub(crate) fn hold(&mut self, after: RecordNumber, what: Leaving) -> Option<Leaving> {
         if self.gate.len() >= HELD_MESSAGES_MAX && !matches!(what, Leaving::Ready(_)) {

@@ -34,5 +34,6 @@ pub mod event;
 mod hosted;
 pub mod message;
 pub mod packed;
+pub mod redefining;
 pub mod replica;
 mod restricting;

@@ -18,6 +18,7 @@ use mainstay_group::record::Record;
 use mainstay_group::roles::{Restriction, restriction};
 use mainstay_region::effect::{Effect as RegionEffect, Event as RegionEvent, RecordNumber};
 use mainstay_region::message::{Body, Message as RegionMessage, Party};
+use mainstay_region::patterns::Pattern;
 use mainstay_region::region::{Phase, Region};
 use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::machine::Machine;
@@ -52,6 +53,8 @@ pub struct Replica {
     /// Regions that were filled before this node is let in.
     pub(crate) learned: BTreeSet<RegionId>,
     pub(crate) checkpointing: Checkpointing,
+    /// Patterns that regions shall have, until a view has them.
+    pub(crate) wished: BTreeMap<RegionId, Pattern>,
     /// The records of a new group: they leave when the first records of its regions are safe.
     founding: Option<Vec<(u64, Vec<u8>)>>,
     /// No record of the group is durable yet: none of a region may be either, since they mean nothing without it.
@@ -125,6 +128,7 @@ impl Replica {
             fetching: None,
             learned: BTreeSet::new(),
             checkpointing,
+            wished: BTreeMap::new(),
             founding: begins.then(Vec::new),
             unrecorded,
             deferred: None,
@@ -261,8 +265,12 @@ impl Replica {
                 // The view's lease is told anew, however long it is.
                 self.leased = Time::EPOCH;
                 self.each_region(now, |_| RegionEvent::Installed { view: view.id });
+                self.look_at_wishes(view.id, out);
             }
-            GroupEffect::Expelled { .. } => self.stop(now),
+            GroupEffect::Expelled { .. } => {
+                self.stop(now);
+                self.drop_wishes(out);
+            }
             GroupEffect::AskArbiter { from, proposal } => out.push(Effect::AskArbiter { from, proposal }),
             GroupEffect::Refused { refusal } => out.push(Effect::Refused { refusal }),
             GroupEffect::Left => self.end(now, Effect::Left, out),
@@ -280,6 +288,7 @@ impl Replica {
 
     fn end(&mut self, now: Time, how: Effect, out: &mut Vec<Effect>) {
         self.stop(now);
+        self.drop_wishes(out);
         self.ended = true;
         out.push(how);
     }
@@ -490,6 +499,7 @@ impl Machine for Replica {
             Event::Appended { region, record } => self.appended(now, region, record, out),
             Event::PersistFailed => self.group_step(now, GroupEvent::PersistFailed),
             Event::Arbitrated { chosen } => self.group_step(now, GroupEvent::Arbitrated { chosen }),
+            Event::Redefine { region, pattern } => self.redefine(now, region, pattern, out),
             Event::Leave => self.group_step(now, GroupEvent::Leave),
         }
         self.route(now, out);

@@ -10,6 +10,7 @@ use mainstay_replica::definition::{Definition, RegionId};
 use mainstay_replica::effect::Effect;
 use mainstay_replica::event::Event;
 use mainstay_replica::message::Message;
+use mainstay_replica::redefining::RedefineError;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::{ClientId, ClusterId, Incarnation, Sequence, StoreId, ThreadId};
 use mainstay_types::machine::Machine;
@@ -33,8 +34,12 @@ fn config(life: u64, begins: bool) -> Config {
 }
 
 fn put() -> Event {
+    put_in(ViewId(1))
+}
+
+fn put_in(view: ViewId) -> Event {
     let operation = Operation::Put { key: b"key".into(), value: b"value".into() };
-    asked(ViewId(1), b"key", operate(operation))
+    asked(view, b"key", operate(operation))
 }
 
 fn operate(operation: Operation) -> Body {
@@ -111,12 +116,23 @@ struct Net {
     /// Messages between copies arrive.
     filled: bool,
     answered: Vec<Body>,
+    /// What came of patterns that were asked for.
+    redefined: Vec<Result<ViewId, RedefineError>>,
+    /// What the first node's disk keeps.
+    stored: Stored,
 }
 
 impl Net {
     fn new() -> Self {
-        let (now, nodes) = (Time(1_000_000_000), Vec::new());
-        Self { now, nodes, mail: VecDeque::new(), filled: true, answered: Vec::new() }
+        Self {
+            now: Time(1_000_000_000),
+            nodes: Vec::new(),
+            mail: VecDeque::new(),
+            filled: true,
+            answered: Vec::new(),
+            redefined: Vec::new(),
+            stored: Stored::default(),
+        }
     }
 
     fn start(&mut self, number: u8, begin: Option<Begin>, roles: &[&str]) {
@@ -140,6 +156,9 @@ impl Net {
     }
 
     fn perform(&mut self, at: usize, out: Vec<Effect>) {
+        if at == 0 {
+            keep(&mut self.stored, &out);
+        }
         for effect in out {
             match effect {
                 Effect::Send { message: Message::Region { .. }, .. } if !self.filled => {}
@@ -147,6 +166,8 @@ impl Net {
                 Effect::PersistRecord { ticket, .. } => self.step(at, Event::Persisted { ticket }),
                 Effect::Append { region, record, .. } => self.step(at, Event::Appended { region, record }),
                 Effect::Answer { message, .. } => self.answered.push(message.body),
+                Effect::Redefined { view, .. } => self.redefined.push(Ok(view)),
+                Effect::NotRedefined { error, .. } => self.redefined.push(Err(error)),
                 _ => {}
             }
         }
@@ -163,6 +184,11 @@ impl Net {
                 }
             }
         }
+    }
+
+    fn patterns(&self) -> Vec<Pattern> {
+        let patterns = self.nodes.iter().flat_map(Replica::regions);
+        patterns.map(|(_, definition, _)| definition.pattern).collect()
     }
 
     fn members(&self) -> usize {
@@ -245,4 +271,80 @@ fn a_write_is_done_in_a_view_that_offers_the_role_or_not_at_all() {
     let operation = Operation::Put { key: b"key".into(), value: b"value".into() };
     let body = Body::Operate { id, retry: false, pattern: Pattern::OneHop, operation };
     assert!(told(&mut net, asked(view, b"key", body)).iter().any(done));
+}
+
+#[test]
+fn a_pattern_changes_with_a_view_at_all_members_and_is_found_again() {
+    let regions = vec![Definition { shards: 2, ..Definition::named("orders") }];
+    let mut net = Net::new();
+    net.start(1, Some(Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions }), &[]);
+    net.pass(10);
+    (2..=3).for_each(|number| net.start(number, None, &[]));
+    net.pass(600);
+    assert!(net.members() == 3 && net.nodes.iter().all(|node| node.serves(net.now)));
+    let before = net.nodes[0].view().expect("it is in one").id;
+    net.step(0, put_in(before));
+
+    // The youngest is asked: it does not coordinate.
+    net.step(2, Event::Redefine { region: REGION, pattern: Pattern::Tagged });
+    assert_eq!(net.patterns(), [Pattern::OneHop; 3], "nothing changes before a view says so");
+    net.pass(200);
+    assert_eq!(net.redefined, [Ok(before.next())]);
+    assert_eq!(net.patterns(), [Pattern::Tagged; 3]);
+    assert!(net.nodes.iter().all(|node| node.serves(net.now)) && net.members() == 3);
+    assert!((0..3).all(|at| net.has_key(at)), "what was under way is settled");
+
+    // What it is already needs no view; the pattern without versions is none that a region can be given.
+    net.step(1, Event::Redefine { region: REGION, pattern: Pattern::Tagged });
+    net.step(1, Event::Redefine { region: REGION, pattern: Pattern::Unversioned });
+    net.step(1, Event::Redefine { region: RegionId(9), pattern: Pattern::Chain });
+    let refused = [Err(RedefineError::Versions), Err(RedefineError::NoRegion { region: RegionId(9) })];
+    assert_eq!(net.redefined[1..], [&[Ok(before.next())], &refused[..]].concat());
+
+    let again = Replica::start(config(2, false), net.stored.clone(), net.now, &mut Vec::new());
+    let again = again.expect("it is found");
+    assert_eq!(
+        again.regions().map(|(_, definition, _)| definition.pattern).collect::<Vec<_>>(),
+        [Pattern::Tagged]
+    );
+    assert!(!again.serves(net.now));
+}
+
+#[test]
+fn of_two_patterns_asked_for_at_once_each_gets_its_view() {
+    let regions = vec![Definition { shards: 2, ..Definition::named("orders") }];
+    let mut net = Net::new();
+    net.start(1, Some(Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions }), &[]);
+    net.pass(10);
+    (2..=3).for_each(|number| net.start(number, None, &[]));
+    net.pass(600);
+    net.step(1, Event::Redefine { region: REGION, pattern: Pattern::Chain });
+    net.step(2, Event::Redefine { region: REGION, pattern: Pattern::OneHopClient });
+    net.step(2, Event::Redefine { region: REGION, pattern: Pattern::Tagged });
+    assert_eq!(net.redefined, [Err(RedefineError::NotServing)], "it proposes already");
+    net.pass(600);
+    let mut views: Vec<ViewId> =
+        net.redefined[1..].iter().map(|ended| ended.expect("both are in effect")).collect();
+    views.dedup();
+    assert_eq!(views.len(), 2, "{views:?}");
+    let patterns = net.patterns();
+    assert!(patterns.iter().all(|&pattern| pattern == patterns[0]), "{patterns:?}");
+}
+
+#[test]
+fn who_asks_for_the_pattern_that_is_being_agreed_on_waits_for_the_same_view() {
+    let regions = vec![Definition { shards: 2, ..Definition::named("orders") }];
+    let mut net = Net::new();
+    net.start(1, Some(Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions }), &[]);
+    net.pass(10);
+    (2..=3).for_each(|number| net.start(number, None, &[]));
+    net.pass(600);
+    let before = net.nodes[0].view().expect("it is in one").id;
+    net.step(2, Event::Redefine { region: REGION, pattern: Pattern::Tagged });
+    assert!(!net.nodes[2].serves(net.now), "it proposes");
+    net.step(2, Event::Redefine { region: REGION, pattern: Pattern::Tagged });
+    assert_eq!(net.redefined, [], "nobody is told that nothing was done");
+    net.pass(200);
+    assert_eq!(net.redefined, [Ok(before.next())], "which answers all who wait");
+    assert_eq!(net.patterns(), [Pattern::Tagged; 3]);
 }

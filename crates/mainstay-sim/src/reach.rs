@@ -243,6 +243,16 @@ reach! {
     Expelled = "expelled",
     /// A process that asked to be let in was shown the view first.
     FilledFirst = "filled_first",
+    /// A member of a region stopped hearing of views, and went on serving those who reach it.
+    MemberDeaf = "member_deaf",
+    /// A client died while it sent an operation to copies: some got it, and others did not.
+    ClientDiedSending = "client_died_sending",
+    /// A view changed the pattern of a region.
+    PatternChanged = "pattern_changed",
+    /// A pattern was asked for, and views came without it first.
+    PatternAskedAgain = "pattern_asked_again",
+    /// A node was left out of the view while it asked for a pattern.
+    PatternUnknown = "pattern_unknown",
     /// A member never entered the view that it was let into.
     JoinedAndDied = "joined_and_died",
     /// A member left in order.

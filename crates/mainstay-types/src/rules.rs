@@ -71,6 +71,10 @@ pub enum Rule {
     ReadyBeforeVote,
     /// What was settled on before a view that nobody began goes into the next one as it is.
     SettledOnce,
+    /// A region has another pattern from a view on, at all its members alike.
+    PatternWithView,
+    /// Clocks run at most so much faster or slower than others as leases allow for: the one rule that the world keeps, and no machine.
+    ClocksWithinDrift,
 }
 
 impl Rule {
@@ -87,7 +91,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -118,6 +122,10 @@ impl Rule {
         Self::OlderViewRefused,
         Self::WedgedTakesNothing,
         Self::TableMovesWithData,
+        Self::PatternWithView,
+        Self::ClocksWithinDrift,
+        Self::ReadUnderLease,
+        Self::ReadStable,
     ];
 
     /// Those of a group.
@@ -170,6 +178,8 @@ impl Rule {
             Self::BornOnce => "identity-repeated",
             Self::ReadyBeforeVote => "empty-stores-decide",
             Self::SettledOnce => "settled-again",
+            Self::PatternWithView => "pattern-without-view",
+            Self::ClocksWithinDrift => "clocks-drift-beyond",
         }
     }
 
@@ -239,6 +249,12 @@ impl Rule {
             Self::ReadyBeforeVote => "state transfer before vote: Liskov and Cowling 2012, section 4.3",
             Self::SettledOnce => {
                 "Paxos: a chosen value stays chosen: Lamport 2001; docs/group.md, enough data"
+            }
+            Self::ClocksWithinDrift => {
+                "leases assume bounded drift: Gray and Cheriton 1989, section 5; docs/group.md, leases"
+            }
+            Self::PatternWithView => {
+                "a configuration changes at a point that all agree on: Lamport, Malkhi and Zhou 2009; docs/replica.md, another pattern"
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use crate::harness::{Folder, PATIENCE, Said, mainstay, processes_of, run};
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// A running node; killed when dropped.
@@ -281,6 +282,74 @@ fn a_value_beyond_the_limit_is_refused_with_limit_and_unit_though_more_of_it_is_
         };
         assert!(said.contains(&expected), "{said}");
     }
+}
+
+/// What a counter is after one more; `None` if that is not known.
+fn increment(node: &Node) -> Option<i64> {
+    let mut stream = TcpStream::connect(node.clients_at).expect("it listens");
+    stream.set_read_timeout(Some(3 * PATIENCE)).expect("it can be set");
+    stream.write_all(b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n").expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("it answers");
+    line.trim_end().strip_prefix(':')?.parse().ok()
+}
+
+/// A writer that never stops: each of its increments is done once, before, while and after the pattern changes.
+#[test]
+fn a_pattern_is_changed_while_the_region_is_written_and_stays_changed() {
+    let folder = Folder::new();
+    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    let join = first.nodes_at.to_string();
+    let second = Node::start(&folder, "n2", &["--join", &join]);
+    let third = Node::start(&folder, "n3", &["--join", &join]);
+    wait_for_members(&folder, &third, 3);
+    let set = |node: &Node, pattern: &str| {
+        let at = node.clients_at.to_string();
+        run(&folder, &["region", "set", &at, "data", "--pattern", pattern, "--json"])
+    };
+    let done = AtomicBool::new(false);
+    let (asked, answered) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut asked, mut answered) = (0, 0);
+            while asked == 0 || (!done.load(Ordering::Relaxed) && asked < 20_000) {
+                asked += 1;
+                answered += i64::from(increment(&second).is_some());
+            }
+            (asked, answered)
+        });
+        for pattern in ["tagged", "chain", "version-request", "one-hop-client"] {
+            // Under load a view may be late, and is asked for again.
+            let said = wait_for(pattern, || Some(set(&third, pattern)).filter(|said| said.code == 0));
+            assert_eq!(said.json()["pattern"], pattern, "{}", said.out);
+        }
+        done.store(true, Ordering::Relaxed);
+        writer.join().expect("it writes to its end")
+    });
+    let patterns = |node: &Node| node.status(&folder)["regions"][0]["pattern"].clone();
+    wait_for("the pattern at all", || {
+        [&first, &second, &third].iter().all(|node| patterns(node) == "one-hop-client").then_some(())
+    });
+    let said = set(&first, "fastest");
+    assert!(said.code == 2 && said.err.contains("one-hop-client"), "{}", said.err);
+    let at = first.clients_at.to_string();
+    let said = run(&folder, &["region", "set", &at, "other", "--pattern", "chain"]);
+    assert!(said.code != 0 && said.err.contains("there is no region `other`; there is data"), "{}", said.err);
+
+    // Found again by all, with what was written.
+    let at = [&first, &second, &third].map(|node| node.nodes_at.to_string());
+    first.kill();
+    second.kill();
+    third.kill();
+    let nodes = [("n1", &at[0]), ("n2", &at[1]), ("n3", &at[2])];
+    let nodes = nodes.map(|(name, at)| Node::start_at(&folder, name, at, &[]));
+    wait_for("the view of all", || {
+        nodes.iter().all(|node| node.status(&folder)["serves"] == true).then_some(())
+    });
+    for node in &nodes {
+        assert_eq!(patterns(node), "one-hop-client");
+    }
+    let written = wait_for("an answer", || increment(&nodes[0])) - 1;
+    assert!((answered..=asked).contains(&written), "{written} done, {asked} asked for, {answered} answered");
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub const NAMES: &[&str] = &[
     "MAINSTAY.EXPLAIN",
     "MAINSTAY.ID",
     "MAINSTAY.LEAVE",
+    "MAINSTAY.PATTERN",
     "MAINSTAY.STATUS",
     "MAINSTAY.VERSIONS",
     "MGET",

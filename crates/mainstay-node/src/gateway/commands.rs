@@ -171,6 +171,10 @@ impl Gateway {
                 let place = Place { session, command: open.take(1, Together::One) };
                 return out.push(GatewayEffect::Leave { place });
             }
+            Command::Redefine { region, pattern } => {
+                let place = Place { session, command: open.take(1, Together::One) };
+                return out.push(GatewayEffect::Redefine { place, region, pattern });
+            }
             Command::Cut(addresses) => {
                 let place = Place { session, command: open.take(1, Together::One) };
                 return out.push(GatewayEffect::Cut { place, addresses });

@@ -4,8 +4,6 @@ use super::{Ended, Node};
 use crate::gateway::Standing;
 use crate::status::{self, Status};
 use mainstay_group::roles::LossAction;
-use mainstay_region::limits::{Limits, Times};
-use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
 
 impl Node {
@@ -28,19 +26,6 @@ impl Node {
             self.end(Ok(Ended::Reconnects));
         }
         self.had_roles = !restricted;
-    }
-
-    /// The gateway learns what the region is, once this node has a copy of it.
-    pub(super) fn know_region(&mut self) {
-        if self.region.is_some() {
-            return;
-        }
-        let first = self.replica.regions().next().map(|(id, definition, _)| (id, definition.clone()));
-        if let Some((id, definition)) = first {
-            self.region = Some(id);
-            let config = definition.config(Limits::default(), Times::default(), Rules::KEPT);
-            self.gateway.configure(config, definition.pattern);
-        }
     }
 
     /// Tells the gateway whether this node serves, and why not.

@@ -144,6 +144,12 @@ impl Pattern {
         }
     }
 
+    /// The one that is called so.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pattern| pattern.name() == name)
+    }
+
     /// Whether clients send operations to copies that do not stamp them, beside a version that comes from the stamper.
     #[must_use]
     pub fn clients_send_payloads(self) -> bool {

@@ -1,9 +1,11 @@
 //! One simulated process: its disk, its clock, and regions that hold a set of facts.
 
+use crate::random::Random;
 use mainstay_group::ballot::Proposal;
 use mainstay_group::group::Group;
 use mainstay_group::record::Record;
 use mainstay_types::id::StoreId;
+use mainstay_types::rules::{Rule, Rules};
 use mainstay_types::time::Time;
 use mainstay_types::view::{Address, Offer, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,6 +55,13 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    /// One that keeps within what is assumed of clocks, unless that is to be broken: then it may run by a third too fast or too slow.
+    pub(crate) fn draw(random: &mut Random, rules: Rules) -> Self {
+        let most: u64 = if rules.keep(Rule::ClocksWithinDrift) { 900 } else { 330_000 };
+        let drift = |drawn: u64| i64::try_from(drawn).expect("it is small") - most.cast_signed();
+        Self { offset_ns: random.below(1 << 40), drift_ppm: drift(random.below(2 * most + 1)) }
+    }
+
     fn rate(self) -> u128 {
         u128::try_from(1_000_000 + self.drift_ppm).expect("clocks go forward")
     }

@@ -131,10 +131,7 @@ impl World {
                     offer: setup.offer(if begins.is_some() { 0 } else { number }, &mut random),
                     begins,
                     told: Vec::new(),
-                    clock: Clock {
-                        offset_ns: random.below(1 << 40),
-                        drift_ppm: i64::try_from(random.below(1801)).expect("it is small") - 900,
-                    },
+                    clock: Clock::draw(&mut random, rules),
                     record: None,
                     writing: std::collections::VecDeque::new(),
                     facts: BTreeSet::new(),

@@ -25,6 +25,7 @@ pub(crate) mod region_copies_agree;
 pub(crate) mod region_fenced;
 pub(crate) mod region_first_result;
 pub(crate) mod region_linearizable;
+pub(crate) mod region_one_definition;
 pub(crate) mod region_one_payload;
 pub(crate) mod rejoins;
 pub(crate) mod released_once;
@@ -95,6 +96,8 @@ pub(crate) enum Property {
     Rejoins,
     /// A version of a region has one content.
     RegionOnePayload,
+    /// A region is the same at all members of a view, and what somebody asked for.
+    RegionOneDefinition,
     /// Copies of a region that stand at the same version are the same.
     RegionCopiesAgree,
     /// A copy of a region takes nothing of another view, and nothing after its report.
@@ -113,7 +116,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -142,6 +145,7 @@ impl Property {
         Self::OutsidersUnheard,
         Self::Rejoins,
         Self::RegionOnePayload,
+        Self::RegionOneDefinition,
         Self::RegionCopiesAgree,
         Self::RegionFenced,
         Self::RegionAcknowledgedStays,
@@ -183,6 +187,7 @@ impl Property {
             Self::OutsidersUnheard => "outsiders-unheard",
             Self::Rejoins => "rejoins",
             Self::RegionOnePayload => "region-one-payload",
+            Self::RegionOneDefinition => "region-one-definition",
             Self::RegionCopiesAgree => "region-copies-agree",
             Self::RegionFenced => "region-fenced",
             Self::RegionAcknowledgedStays => "region-acknowledged-stays",
@@ -227,6 +232,7 @@ impl Property {
             Self::OutsidersUnheard => outsiders_unheard::SOURCE,
             Self::Rejoins => rejoins::SOURCE,
             Self::RegionOnePayload => region_one_payload::SOURCE,
+            Self::RegionOneDefinition => region_one_definition::SOURCE,
             Self::RegionCopiesAgree => region_copies_agree::SOURCE,
             Self::RegionFenced => region_fenced::SOURCE,
             Self::RegionAcknowledgedStays => region_acknowledged_stays::SOURCE,

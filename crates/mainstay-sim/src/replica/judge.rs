@@ -70,6 +70,7 @@ impl World {
             let said_in = said.filter(|(region, _)| *region == id).map(|(_, said_in)| said_in);
             oracle.stepped(Inspected { number, region, watched, reported, appended }, said_in)?;
             if region.phase() == Phase::Serving {
+                self.definitions.served(id, region.standing(), definition)?;
                 node.served.insert(id, (region.standing(), false));
             } else if served.is_some_and(|(view, _)| view == region.standing()) {
                 node.served.insert(id, (region.standing(), true));
@@ -125,7 +126,9 @@ impl World {
             }
         }
         let passed = self.now_ns.saturating_sub(self.setup.faults_end_ns);
-        if outside.is_empty() && self.clients.iter().all(SimClient::at_rest) && self.copies_level() {
+        let wished = self.nodes.iter().any(|node| !node.wishes.is_empty());
+        if outside.is_empty() && !wished && self.clients.iter().all(SimClient::at_rest) && self.copies_level()
+        {
             self.over = true;
             let ended = self.end();
             return self.found(ended);
@@ -134,7 +137,8 @@ impl World {
             return self.schedule(BEAT_NS, Next::Judge);
         }
         let seconds = passed / 1_000_000_000;
-        let stuck: Vec<String> = self.clients.iter().map(SimClient::stuck).collect();
+        let mut stuck: Vec<String> = self.clients.iter().map(SimClient::stuck).collect();
+        stuck.extend(wished.then(|| "a pattern that was asked for is not in effect".to_owned()));
         let violation = if outside.is_empty() || outside.len() == self.nodes.len() {
             let who = if outside.is_empty() { "not all clients are" } else { "nobody is" };
             let (outside, stuck) = (outside.join("; "), stuck.join(", "));

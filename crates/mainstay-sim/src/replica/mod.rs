@@ -13,6 +13,7 @@ mod faults;
 mod judge;
 mod network;
 mod node;
+mod patterns;
 mod setup;
 mod slow;
 mod world;
@@ -38,6 +39,9 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::StoreReturned,
     Reach::LeftInOrder,
     Reach::ViewInstalled,
+    Reach::PatternChanged,
+    Reach::PatternAskedAgain,
+    Reach::PatternUnknown,
     Reach::SeveralJoined,
     Reach::BeganAnew,
     Reach::ProposalAdopted,
@@ -51,6 +55,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::CutWithUnstable,
     Reach::DroppedByCut,
     Reach::EndedUnknown,
+    Reach::ClientDiedSending,
     Reach::LinearizableRead,
     Reach::ReadOfAnyCopy,
     Reach::ReadRefusedWithoutLease,
@@ -71,4 +76,6 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::WedgedTakesNothing,
     Rule::TableMovesWithData,
     Rule::TrimAfterCheckpoint,
+    Rule::PatternWithView,
+    Rule::ClocksWithinDrift,
 ];

@@ -1,15 +1,18 @@
 //! One machine: its address, its disk, its clock, and the node on it while one runs.
 
+use super::patterns::Wish;
 use super::slow::{Slow, Writing};
 use crate::group::process::Clock;
 use crate::random::Random;
 use mainstay_group::record::Record;
 use mainstay_region::effect::RecordNumber;
+use mainstay_region::patterns::Pattern;
 use mainstay_replica::config::Stored;
 use mainstay_replica::definition::RegionId;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::StoreId;
 use mainstay_types::operation::Version;
+use mainstay_types::rules::Rules;
 use mainstay_types::view::{Address, Offer, ViewId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,6 +52,7 @@ pub(crate) struct Node {
     /// It left in order, and is not started again before that.
     pub(crate) rests_until_ns: u64,
     pub(crate) leaving: bool,
+    pub(crate) wishes: BTreeMap<(RegionId, Pattern), Wish>,
     /// Of each region and shard: the last version that the oracle has seen.
     pub(crate) watched: BTreeMap<RegionId, Vec<Version>>,
     /// Of each region: the view that it was seen to serve, and whether it has stopped in it since.
@@ -56,17 +60,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(number: usize, offer: Offer, random: &mut Random) -> Self {
+    pub(crate) fn new(number: usize, offer: Offer, rules: Rules, random: &mut Random) -> Self {
         Self {
             address: crate::group::setup::address(number, 7000),
             store: StoreId([u8::try_from(number + 1).expect("few machines"); 16]),
             life: 0,
             offer,
             begins: number == 0,
-            clock: Clock {
-                offset_ns: random.below(1 << 40),
-                drift_ppm: i64::try_from(random.below(1801)).expect("it is small") - 900,
-            },
+            clock: Clock::draw(random, rules),
             stored: Stored::default(),
             writing: VecDeque::new(),
             checkpoint_at: 0,
@@ -79,6 +80,7 @@ impl Node {
             paused_until_ns: 0,
             rests_until_ns: 0,
             leaving: false,
+            wishes: BTreeMap::new(),
             watched: BTreeMap::new(),
             served: BTreeMap::new(),
         }
@@ -137,6 +139,7 @@ impl Node {
         self.running = None;
         self.paused_until_ns = 0;
         self.leaving = false;
+        self.wishes.clear();
         self.watched.clear();
         self.served.clear();
     }

@@ -6,6 +6,7 @@ use super::setup::Setup;
 use crate::group::faults::Cut;
 use crate::group::oracle::Oracle as Views;
 use crate::group::setup::{BEAT_NS, machine};
+use crate::properties::region_one_definition::Definitions;
 use crate::properties::{Property, Violation, one_successor};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
@@ -45,6 +46,7 @@ pub(crate) enum Next {
     ClientTick { client: usize },
     View { client: usize, view: View },
     Start { node: usize },
+    Redefine,
     Fault,
     Watch,
     Heal,
@@ -68,6 +70,8 @@ pub(crate) struct World {
     /// What the views have shown.
     pub(crate) views: Views,
     decided: BTreeMap<ViewId, Proposal>,
+    /// What regions are in each view.
+    pub(crate) definitions: Definitions,
     /// What each region has shown.
     pub(crate) oracles: BTreeMap<RegionId, Oracle>,
     pub(crate) cluster: ClusterId,
@@ -89,7 +93,7 @@ impl World {
         let nodes = (0..setup.nodes)
             .map(|number| {
                 let weight = if equal { 1 } else { 1 + random.below(3) as u32 };
-                Node::new(number, Offer { weight, ..Offer::server() }, &mut random)
+                Node::new(number, Offer { weight, ..Offer::server() }, rules, &mut random)
             })
             .collect();
         let config = |definition: &Definition| RegionConfig {
@@ -105,6 +109,7 @@ impl World {
             let home = usize::try_from(number).expect("few clients") % configs.len();
             SimClient::new(number, &configs[home], &mut random)
         });
+        let definitions = Definitions::of(&setup.regions);
         Self {
             clients: clients.collect(),
             random,
@@ -120,6 +125,7 @@ impl World {
             cuts: Vec::new(),
             views: Views::default(),
             decided: BTreeMap::new(),
+            definitions,
             oracles,
             cluster: ClusterId([1; 16]),
             faulty: true,
@@ -141,8 +147,10 @@ impl World {
             let late = self.random.below(CLIENT_TICK_NS);
             self.schedule(late, Next::ClientTick { client });
         }
-        if let Some(beats_max) = self.setup.calm {
-            self.begin_calm(beats_max);
+        match self.setup.calm {
+            // Every pattern is one more view, and how long nobody serves is bounded for one.
+            Some(beats_max) => self.begin_calm(beats_max),
+            None => self.schedule(10 * BEAT_NS, Next::Redefine),
         }
         self.schedule(10 * BEAT_NS, Next::Fault);
         self.schedule(self.setup.faults_end_ns, Next::Heal);
@@ -216,8 +224,9 @@ impl World {
                 self.with_client(client, |client, scene| client.learns(&view, scene));
             }
             Next::Start { node } => self.start(node),
+            Next::Redefine if self.faulty => self.ask_for_pattern(),
             Next::Fault if self.faulty => self.fault(),
-            Next::Fault => {}
+            Next::Redefine | Next::Fault => {}
             Next::Watch => self.watch_calm(),
             Next::Heal => self.heal(),
             Next::Judge => self.judge(),
@@ -392,6 +401,10 @@ impl World {
                 let what = format!("n{at} cannot read what the regions of {from:?} said");
                 return Err(Violation::new(Property::Asserts, what));
             }
+            Effect::Redefined { region, pattern, view } => self.redefined(at, (region, pattern), Ok(view))?,
+            Effect::NotRedefined { region, pattern, error } => {
+                self.redefined(at, (region, pattern), Err(error))?;
+            }
             Effect::Left => {
                 let rest = self.random.below(30 * BEAT_NS);
                 let node = &mut self.nodes[at];
@@ -421,6 +434,7 @@ impl World {
                 self.judge_departures(proposal)?;
                 self.decided.insert(proposal.view.id, proposal.clone());
                 self.reached.hit(Reach::ViewInstalled);
+                self.look_at_definitions(proposal)?;
                 // That oracle would take what regions settled on for facts.
                 let proposal = Proposal { cut: Vec::new(), ..proposal.clone() };
                 self.views.decided(self.cluster, &proposal, &mut self.reached)?;
