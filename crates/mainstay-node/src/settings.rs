@@ -168,7 +168,7 @@ pub fn region(argument: &str) -> Result<Definition, RegionArgumentError> {
         };
         match setting {
             "pattern" => {
-                definition.pattern = Pattern::of_name(value).ok_or_else(|| refused("pattern", patterns()))?
+                definition.pattern = Pattern::of_name(value).ok_or_else(|| refused("pattern", patterns()))?;
             }
             "shards" => {
                 let possible = || format!("1 to {}", mainstay_replica::definition::SHARDS_MAX);

@@ -113,6 +113,9 @@ impl Default for Limits {
     }
 }
 
+/// How much faster or slower than true a clock may run, in millionths: what the group counts on for its leases, too.
+pub const CLOCK_DRIFT_PPM_MAX: u64 = 1000;
+
 /// How long things are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {

@@ -6,6 +6,7 @@
 
 use crate::blob::Blob;
 use crate::effect::Effect;
+use crate::limits::CLOCK_DRIFT_PPM_MAX;
 use crate::message::{Body, Found, Freshness, Limit, Party, Query, Refusal};
 use crate::region::Region;
 use crate::state::Stored;
@@ -63,7 +64,11 @@ impl Region {
     fn age_ns(&self, now: Time, shard: u16) -> Option<u64> {
         let leased = Some(self.lease_until).filter(|&until| until > Time::EPOCH);
         let fresh_at = if self.stamps(shard) { leased } else { self.shard(shard).fresh_at };
-        fresh_at.map(|at| u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX))
+        fresh_at.map(|at| {
+            let shown = u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX / 2);
+            // A slow clock shows less than has passed; twice the drift is above that.
+            shown.saturating_add(shown.div_ceil(1_000_000 / (2 * CLOCK_DRIFT_PPM_MAX)))
+        })
     }
 
     /// Answers the reads that need not wait any more.

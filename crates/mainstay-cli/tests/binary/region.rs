@@ -268,7 +268,7 @@ fn a_value_beyond_the_limit_is_refused_with_limit_and_unit_though_more_of_it_is_
     let node = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
     wait_for_members(&folder, &node, 1);
     for bytes in [1 << 20, (1 << 20) + 1, 3 << 20] {
-        let mut connection = std::net::TcpStream::connect(node.clients_at).expect("it listens");
+        let mut connection = TcpStream::connect(node.clients_at).expect("it listens");
         connection.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
         let mut command = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").into_bytes();
         command.resize(command.len() + bytes, b'x');

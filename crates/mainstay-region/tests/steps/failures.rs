@@ -353,9 +353,10 @@ fn a_read_at_any_copy_is_not_older_than_it_says() {
     net.step(stamper, Event::Lease { until });
     net.pass(50);
     assert_eq!(age(&mut net, 0), Some(Duration::ZERO));
-    assert!(age(&mut net, 1).expect("it was heard") <= Duration::from_millis(20));
+    assert!(age(&mut net, 1).expect("it was heard") <= Duration::from_millis(21));
     net.pass(500);
-    assert_eq!(age(&mut net, 0), Some(Duration::from_millis(450)));
+    // What a clock may be too slow by is in it.
+    assert_eq!(age(&mut net, 0), Some(Duration::from_micros(450_900)));
     assert!(age(&mut net, 1).expect("it was heard") >= Duration::from_millis(450));
 }
 

@@ -67,6 +67,8 @@ pub(crate) enum Ask {
     Send(ClientId, MemberId, Box<Message>),
     /// Find out the view.
     View,
+    /// This one is gone, and some of its connections broke with what was under way.
+    Gone(ClientId),
 }
 
 /// The client.
@@ -81,6 +83,8 @@ pub(crate) struct SimClient {
     requests: u64,
     made: u64,
     fixed: Option<Pattern>,
+    /// It reads for the most part: so it stays in an old view for as long as a stamper of that answers.
+    reads: bool,
     /// Operations that came to a good end after the faults.
     good: bool,
 }
@@ -108,6 +112,7 @@ impl SimClient {
             requests: 0,
             made: 0,
             fixed,
+            reads: random.chance(300),
             good: false,
         }
     }
@@ -138,6 +143,11 @@ impl SimClient {
         let free = self.calls.len() < if scene.healed { 1 } else { 3 };
         if wants && free && (scene.healed || scene.random.chance(400)) {
             match scene.random.below(10) {
+                0..=4 if self.reads && !scene.healed && scene.random.chance(900) => {
+                    if self.read.is_none() {
+                        self.read_linearizable(scene);
+                    }
+                }
                 0..=4 => self.write(scene)?,
                 5 if !scene.healed => self.read_any(scene),
                 6 if !scene.healed => self.ask_again(scene)?,
@@ -242,7 +252,9 @@ impl SimClient {
     }
 
     fn read_linearizable(&mut self, scene: &mut Scene<'_>) {
-        let key = scene.random.pick(&KEYS).to_vec();
+        // Who reads for the most part looks where others write most.
+        let hot = self.reads && scene.random.coin();
+        let key = if hot { b"counter".to_vec() } else { scene.random.pick(&KEYS).to_vec() };
         let shard = shard_of(&key, self.config.shards);
         let Some(stamper) = self.machine.copies().stamper(shard) else { return };
         self.requests += 1;
@@ -303,6 +315,20 @@ impl SimClient {
     }
 
     fn effects(&mut self, out: Vec<ClientEffect>, scene: &mut Scene<'_>) -> Result<(), Violation> {
+        let sends_payloads = out.iter().any(|effect| {
+            matches!(effect, ClientEffect::Send { message, .. } if matches!(message.body, Body::Payload { .. } | Body::Tagged { .. }))
+        });
+        let id = self.config.id;
+        self.perform(out, scene)?;
+        if sends_payloads && !scene.healed && scene.random.chance(30) {
+            scene.reached.hit(Reach::ClientDiedSending);
+            scene.asks.push(Ask::Gone(id));
+            self.dies(scene);
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, out: Vec<ClientEffect>, scene: &mut Scene<'_>) -> Result<(), Violation> {
         for effect in out {
             match effect {
                 ClientEffect::Send { to, message } => {

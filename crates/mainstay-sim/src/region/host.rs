@@ -1,6 +1,7 @@
 //! One server: a copy of the region, its journal, and what waits for the journal.
 
 use super::oracle::Inspected;
+use crate::group::process::Clock;
 use crate::random::Random;
 use mainstay_region::effect::{Effect, RecordNumber};
 use mainstay_region::limits::Config;
@@ -37,6 +38,9 @@ pub(crate) struct Host {
     /// What it is called in the view that it is in, or wants to be in.
     pub(crate) id: MemberId,
     pub(crate) paused_until: u64,
+    /// What the source says comes no earlier.
+    pub(crate) deaf_until: u64,
+    pub(crate) clock: Clock,
     /// How far its wall clock is ahead, in milliseconds.
     pub(crate) clock_ahead_ms: u64,
     /// When the last thing that the source said to it arrives: it hears all in order.
@@ -54,7 +58,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(number: u8, config: Config) -> Self {
+    pub(crate) fn new(number: u8, config: Config, clock: Clock) -> Self {
         let id = MemberId { address: Address::v4([10, 0, 0, number], 7171), born: ViewId(1) };
         Self {
             number,
@@ -69,6 +73,8 @@ impl Host {
             life: 1,
             id,
             paused_until: 0,
+            deaf_until: 0,
+            clock,
             clock_ahead_ms: u64::from(number) * 40,
             hears_until: 0,
             reported: None,

@@ -60,6 +60,8 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::ViewGivenUp,
     Reach::MemberLeftOut,
     Reach::MemberPaused,
+    Reach::MemberDeaf,
+    Reach::ClientDiedSending,
     Reach::StoreFoundAgain,
     Reach::StoreLost,
     Reach::Joined,
@@ -99,4 +101,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::WedgedTakesNothing,
     Rule::TableMovesWithData,
     Rule::TrimAfterCheckpoint,
+    Rule::ReadUnderLease,
+    Rule::ReadStable,
+    Rule::ClocksWithinDrift,
 ];

@@ -84,6 +84,7 @@ impl RegionWorld {
                 Ask::Send(client, to, message) => {
                     self.send(Party::Client(client), Party::Member(to), *message);
                 }
+                Ask::Gone(client) => self.breaks_off(client),
                 Ask::View => {
                     let view = self.source.view.clone();
                     self.tell_view(at, view);

@@ -24,6 +24,8 @@ pub(crate) struct Source {
     pub(crate) view: View,
     pub(crate) cut: Vec<u8>,
     pub(crate) doing: Doing,
+    /// The latest view that has begun.
+    pub(crate) begun: ViewId,
     /// The view whose data the cut ends.
     pub(crate) base: ViewId,
     /// Stores that have taken the view's cut.
@@ -42,6 +44,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(view: View) -> Self {
         Self {
+            begun: ViewId::NONE,
             base: ViewId::NONE,
             view,
             cut: Vec::new(),

@@ -38,6 +38,13 @@ impl RegionWorld {
             .is_some_and(|region| region.phase() != Phase::Learning && region.standing() == self.source.id())
     }
 
+    /// Whether it had all the data of the view that was settled last: by whom others can be filled, also before it has taken that view's cut.
+    fn had_all(&self, at: usize) -> bool {
+        let region = self.hosts[at].region.as_ref();
+        region
+            .is_some_and(|region| region.phase() != Phase::Learning && region.standing() >= self.source.base)
+    }
+
     pub(crate) fn is_member(&self, at: usize) -> bool {
         self.hosts[at].up() && self.source.members().contains(&self.hosts[at].id)
     }
@@ -132,7 +139,7 @@ impl RegionWorld {
     pub(crate) fn say_fetch(&mut self, at: usize) {
         let (me, view) = (self.hosts[at].id, self.source.view.clone());
         let cut = self.source.cut.clone();
-        let sources = (0..self.hosts.len()).filter(|&at| self.hosts[at].up() && self.full(at));
+        let sources = (0..self.hosts.len()).filter(|&at| self.had_all(at));
         let sources = sources.map(|at| self.hosts[at].id).collect();
         self.say(at, Event::Fetch { me, view, cut, sources });
     }
@@ -254,6 +261,9 @@ impl RegionWorld {
         *known = view.max(*known);
         if view == self.source.id() && self.source.has_store(store) {
             self.source.prepared.insert(store);
+            if self.source.begun == view && self.is_member(at) {
+                self.say(at, Event::Installed { view });
+            }
             if let Doing::Gathering { reports, .. } = &mut self.source.doing {
                 // It has the data only now: what it reported before does not count as the report of one who has.
                 reports.remove(&store);
@@ -276,13 +286,17 @@ impl RegionWorld {
         self.source.doing = Doing::Nothing;
         self.hit(Reach::ViewInstalled);
         let view = self.source.id();
+        self.source.begun = view;
         for at in members {
             if self.hosts[at].learned {
                 self.hit(Reach::Joined);
             }
             let host = &mut self.hosts[at];
             (host.learned, host.learning, host.learns_from) = (false, false, None);
-            self.say(at, Event::Installed { view });
+            // A group says so to nobody who has not said that it has the cut, safely: what it did before would not count as a report.
+            if self.source.prepared.contains(&self.hosts[at].store) {
+                self.say(at, Event::Installed { view });
+            }
         }
         let mut random = self.random.clone();
         self.random.draw();

@@ -4,6 +4,7 @@ use super::clients::SimClient;
 use super::host::{Host, Waiting};
 use super::oracle::Oracle;
 use super::source::Source;
+use crate::group::process::Clock;
 use crate::properties::{Property, Violation};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
@@ -13,6 +14,7 @@ use mainstay_region::effect::{Effect, Event};
 use mainstay_region::limits::{Acknowledgement, Config, Limits, Times};
 use mainstay_region::message::{Body, Message, Party};
 use mainstay_region::region::{Phase, Region};
+use mainstay_types::id::ClientId;
 use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
@@ -71,6 +73,8 @@ pub(crate) struct RegionWorld {
     next_store: u8,
     /// The next crash comes within the effects of a step.
     crash_soon: Option<usize>,
+    /// Longest write of a disk, in nanoseconds.
+    disk_ns_max: u64,
 }
 
 impl RegionWorld {
@@ -112,7 +116,8 @@ impl RegionWorld {
         let members = random.between(1, 5);
         let spare = random.between(0, 1);
         let number = |at: u64| u8::try_from(at).expect("servers are few");
-        let hosts: Vec<Host> = (1..=members + spare).map(|at| Host::new(number(at), config)).collect();
+        let mut host = |at| Host::new(number(at), config, Clock::draw(&mut random, rules));
+        let hosts: Vec<Host> = (1..=members + spare).map(&mut host).collect();
         let first = hosts.iter().take(usize::try_from(members).expect("few"));
         let first = View {
             id: ViewId(1),
@@ -133,6 +138,7 @@ impl RegionWorld {
             reached: Reached::default(),
             trace,
             crash_soon: None,
+            disk_ns_max: if random.chance(400) { 100 * MILLISECOND } else { 4 * MILLISECOND },
             random,
             config,
             hosts,
@@ -265,7 +271,7 @@ impl RegionWorld {
         }
         self.step(at, Event::Appended(safe))?;
         if self.hosts[at].unsynced() > 0 {
-            let after = self.random.between(100, 5_000) * 1000;
+            let after = self.random.between(100_000, self.disk_ns_max);
             self.push(after, Next::Sync(at));
         }
         Ok(())
@@ -318,6 +324,14 @@ impl RegionWorld {
         }
     }
 
+    /// Some connections of a client break, with what is under way.
+    pub(crate) fn breaks_off(&mut self, client: ClientId) {
+        let mut random = self.random.clone();
+        self.random.draw();
+        let links = self.links.iter_mut().filter(|((from, _), _)| *from == Party::Client(client));
+        links.filter(|_| random.coin()).for_each(|(_, link)| link.1 += 1);
+    }
+
     fn deliver(
         &mut self,
         from: Party,
@@ -367,8 +381,8 @@ impl RegionWorld {
 
     /// One step; a crash may come between any two effects.
     fn step_once(&mut self, at: usize, event: Event) -> Result<(), Violation> {
-        let now = Time(self.now);
         let host = &mut self.hosts[at];
+        let now = host.clock.shows(self.now);
         let (id, number) = (host.id, host.number);
         let Some(region) = &mut host.region else { return Ok(()) };
         let mut out = Vec::new();
@@ -385,7 +399,7 @@ impl RegionWorld {
         self.steps += 1;
         let ticked = matches!(event, Event::Tick);
         region.step(now, event, &mut out);
-        self.oracle.answered(region, now.0, &out)?;
+        self.oracle.answered(region, self.now, &out)?;
         let sends_again = |effect: &Effect| matches!(effect, Effect::Send { message, .. } if matches!(message.body, Body::Entry { .. }));
         if ticked && out.iter().any(sends_again) {
             self.reached.hit(Reach::SentAgain);
@@ -414,7 +428,7 @@ impl RegionWorld {
             Effect::Append { .. } => {
                 self.hosts[at].append(effect);
                 if self.hosts[at].unsynced() == 1 {
-                    let after = self.random.between(50, 3_000) * 1000;
+                    let after = self.random.between(50_000, self.disk_ns_max);
                     self.push(after, Next::Sync(at));
                 }
             }
@@ -523,6 +537,11 @@ impl RegionWorld {
                 self.hosts[at].paused_until = self.now + pause;
                 self.hit(Reach::MemberPaused);
             }
+            9 => {
+                let deaf = self.random.between(100, 900) * MILLISECOND;
+                self.hosts[at].deaf_until = self.now + deaf;
+                self.hit(Reach::MemberDeaf);
+            }
             _ => {}
         }
     }
@@ -531,7 +550,7 @@ impl RegionWorld {
     pub(crate) fn say(&mut self, at: usize, event: Event) {
         let slow = !self.healed() && self.random.chance(50);
         let after = self.random.between(50, if slow { 100_000 } else { 2_000 }) * 1000;
-        let paused = self.hosts[at].paused_until.saturating_sub(self.now);
+        let paused = self.hosts[at].paused_until.max(self.hosts[at].deaf_until).saturating_sub(self.now);
         let host = &mut self.hosts[at];
         host.hears_until = (self.now + after.max(paused)).max(host.hears_until + 1);
         let (life, after) = (host.life, host.hears_until - self.now);
@@ -545,10 +564,11 @@ impl RegionWorld {
     }
 
     pub(crate) fn lease(&mut self, at: usize) {
-        let until = self.now + LEASE;
         let store = self.hosts[at].store;
-        self.source.leases.insert(store, until);
-        self.say(at, Event::Lease { until: Time(until) });
+        // It is counted by the clock of who has it, and waited for by whoever gave it, for as long as clocks may differ.
+        let until = Time(self.hosts[at].clock.shows(self.now).0 + LEASE);
+        self.source.leases.insert(store, self.now + LEASE + LEASE * 3 / 1_000);
+        self.say(at, Event::Lease { until });
     }
 }
 

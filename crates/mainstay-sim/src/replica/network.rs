@@ -105,6 +105,12 @@ impl World {
                 let message = Message::Request { cluster, region, client, message };
                 self.send(End::Client(at), End::Node(machine(to.address)), &message);
             }
+            Ask::Gone(_) => {
+                let mut random = self.random.clone();
+                self.random.draw();
+                let links = self.links.iter_mut().filter(|((from, _), _)| *from == End::Client(at));
+                links.filter(|_| random.coin()).for_each(|(_, link)| link.broke += 1);
+            }
             Ask::View => {
                 let asked = self.random.index(nodes);
                 let view = self.nodes[asked].running.as_ref().and_then(|node| node.view().cloned());

@@ -63,7 +63,7 @@ impl Setup {
         let limits = limited_in_bytes(random.draw(), limits);
         let times = Times {
             repair_after: Duration::from_nanos(2 * BEAT_NS),
-            grant_max: Duration::from_nanos(3 * BEAT_NS),
+            grant_max: Duration::from_nanos(if random.coin() { BEAT_NS } else { 3 * BEAT_NS }),
             held_max: Duration::from_nanos(6 * BEAT_NS),
             image_patience: Duration::from_nanos(4 * BEAT_NS),
         };
