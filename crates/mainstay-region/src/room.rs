@@ -24,6 +24,29 @@ use crate::region::Region;
 const SHARES_OF_COPY: usize = 3;
 
 impl Region {
+    /// Sizes of everything that grows, each beside its limit, for whoever watches them.
+    #[must_use]
+    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 10] {
+        let (copy, limits) = (self.shard(shard), self.config.limits);
+        let stamping = self.stamping(shard);
+        let log = usize::try_from(limits.log_entries_max).unwrap_or(usize::MAX);
+        let ahead = limits.hold_back_entries_max + limits.grants_max;
+        let share = self.share_at_most();
+        let hold_back = if self.stamps(shard) { share } else { limits.hold_back_bytes_max.min(share) };
+        [
+            ("log_entries_max", copy.log.iter().count(), log),
+            ("hold_back_entries_max", copy.hold_back.len(), ahead),
+            ("held_payloads_max", copy.held.len(), limits.held_payloads_max),
+            ("early_versions_max", copy.early.len(), limits.early_versions_max),
+            ("grants_max", stamping.grants.len(), limits.grants_max),
+            ("waiting_max", stamping.waiting(), limits.waiting_max),
+            ("duplicate_threads_max", copy.state.duplicates.threads(), limits.duplicate_threads_max),
+            ("log_bytes_max", self.share_used(shard), self.share_used_max(shard)),
+            ("hold_back_bytes_max", copy.hold_back_bytes, hold_back),
+            ("held_payload_bytes_max", copy.held_bytes(), limits.held_payload_bytes_max + share),
+        ]
+    }
+
     /// Whether something of so many bytes has room beside all that the shards of its stamper have, in their logs and held back. Alone it always has.
     pub(crate) fn has_room(&self, shard: u16, bytes: usize) -> bool {
         let used = self.share_used(shard);
