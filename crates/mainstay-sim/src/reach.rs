@@ -89,8 +89,6 @@ reach! {
     DiskFullRecovered = "disk_full_recovered",
     /// A sync failed.
     FailedSync = "failed_sync",
-    /// Writes of a disk took beats.
-    SlowDisk = "slow_disk",
     /// A journal was poisoned.
     Poisoned = "poisoned",
     /// Opening failed for a fault of the disk and was tried again.
@@ -243,6 +241,8 @@ reach! {
     Expelled = "expelled",
     /// A process that asked to be let in was shown the view first.
     FilledFirst = "filled_first",
+    /// Writes of a node's disk took beats.
+    SlowDisk = "slow_disk",
     /// A member of a region stopped hearing of views, and went on serving those who reach it.
     MemberDeaf = "member_deaf",
     /// A client died while it sent an operation to copies: some got it, and others did not.
