@@ -31,5 +31,6 @@ pub mod open;
 pub mod read_only;
 pub mod record;
 pub mod recording;
+pub mod replace;
 pub mod spill;
 mod write_method;

@@ -1,6 +1,6 @@
 //! A directory whose node has left its group: a file says so, and no node starts on it again.
 
-use crate::store::replace;
+use mainstay_disk::replace::replace;
 use std::io;
 use std::path::{Path, PathBuf};
 

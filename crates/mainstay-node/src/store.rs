@@ -13,6 +13,7 @@
 use crate::input::{DiskDone, Input};
 use mainstay_disk::log::{Log, SealError};
 use mainstay_disk::open::{OpenDisk, OpenDiskError, Options};
+use mainstay_disk::replace::replace;
 use mainstay_journal::journal::{AppendError, Appended};
 use mainstay_journal::reader::{ReadError, Reader};
 use mainstay_journal::record::Kind;
@@ -23,8 +24,7 @@ use mainstay_types::id::{Incarnation, InstanceId, Lsn, StoreId};
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -430,16 +430,6 @@ fn restarted(directory: &Path) -> Result<bool, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => Err(StoreError::Record { path, source }),
     }
-}
-
-/// Puts a file in the place of the one before: after a crash at any moment, one of the two is there, whole.
-pub(crate) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let partial = directory.join(format!("{name}.partial"));
-    let mut file = File::create(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&partial, directory.join(name))?;
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

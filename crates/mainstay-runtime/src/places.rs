@@ -24,12 +24,13 @@
 
 use crate::driver::EndProcessOnPanic;
 use crate::peering::Transport;
+use mainstay_disk::replace::replace;
 use mainstay_region_client::{Client, ConnectError, Outcome, ReadError, Settings, WriteError};
 use mainstay_types::id::{NodeId, StoreId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -180,16 +181,9 @@ impl Note {
 
     /// Past a sync, in the place of the one before.
     fn write(&self, directory: &Path) -> Result<(), PlacesError> {
-        let path = directory.join(NOTE);
-        let partial = directory.join(format!("{NOTE}.partial"));
-        let write = || {
-            let mut file = File::create(&partial)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            fs::rename(&partial, &path)?;
-            File::open(directory)?.sync_all()
-        };
-        write().map_err(|source| PlacesError::Note { path: path.clone(), source })
+        let bytes = serde_json::to_vec(self).expect("it is plain data");
+        replace(directory, NOTE, &bytes)
+            .map_err(|source| PlacesError::Note { path: directory.join(NOTE), source })
     }
 
     fn has(&self, start: &str) -> bool {
