@@ -60,9 +60,7 @@ impl Config {
             rules: Rules::KEPT,
         }
     }
-}
 
-impl Config {
     /// What one of so many regions is set up with. What a view changes with is one message for all of them, so that they share what it may have.
     pub(crate) fn of_region(&self, definition: &Definition, regions: usize) -> RegionConfig {
         let log_bytes_max = self.region_limits.log_bytes_max / regions.max(1);

@@ -16,6 +16,7 @@
 //! | `change.rs` | what the group asks of the regions when the view changes |
 //! | `checkpointing.rs` | when the journal of the regions is made shorter |
 //! | `hosted.rs` | one region beside its gate |
+//! | `redefining.rs` | another pattern for a region that is in use |
 //! | `restricting.rs` | what clients are refused while a role is missing |
 //! | `config.rs` | what a node is told when it starts; why it cannot |
 //! | `definition.rs` | what a region is: agreed once, carried in every cut |

@@ -88,10 +88,14 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 pub enum PlacesError {
     /// The region that keeps the places is not there.
-    #[error("the region that keeps the places of nodes cannot be reached: {0}")]
+    #[error(
+        "the region that keeps the places of nodes cannot be reached, and nothing was answered: {0}. Start its nodes, or correct --places and --places-region"
+    )]
     Connect(#[from] ConnectError),
     /// It did not answer.
-    #[error("who has the place of {node} cannot be read: {source}")]
+    #[error(
+        "who has the place of {node} cannot be read, and nothing was answered: {source}. Start it again when the region serves"
+    )]
     Read {
         /// The node.
         node: NodeId,
@@ -99,7 +103,11 @@ pub enum PlacesError {
         source: ReadError,
     },
     /// The file in the directory cannot be read or written.
-    #[error("{path}: {source}", path = path.display())]
+    #[error(
+        "{path}, which tells this directory from copies of it, cannot be used, and nothing was answered: {source}. Without the file the directory \
+         counts as an old copy: then --take-place, if no copy of it was started since",
+        path = path.display()
+    )]
     Note {
         /// The file.
         path: PathBuf,

@@ -7,7 +7,7 @@ use crate::server::Server;
 use clap::{CommandFactory, Parser};
 use mainstay_recovery::policy::Policy;
 use std::ffi::OsString;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -35,8 +35,8 @@ pub struct NodeFlags {
     pub node_listen: Option<SocketAddr>,
     /// Take a place in a replicated region, by the addresses at which some of its nodes listen for others (`mainstay node --listen`): the
     /// others find this one there, wherever it listens, and of a directory and its copies one is the node
-    #[arg(long, help_heading = CLUSTER, value_name = "HOST:PORT", env = "MAINSTAY_PLACES", value_delimiter = ',', requires = "node",
-        value_parser = resolved)]
+    #[arg(long, help_heading = CLUSTER, value_name = "ADDRESS:PORT", env = "MAINSTAY_PLACES", value_delimiter = ',', requires = "node",
+        value_parser = super::address)]
     pub places: Vec<SocketAddr>,
     /// The name of that region
     #[arg(long, help_heading = CLUSTER, value_name = "NAME", env = "MAINSTAY_PLACES_REGION", requires = "places", default_value = "data")]
@@ -99,11 +99,6 @@ impl FromStr for Listed {
 fn is_host_and_port(address: &str) -> bool {
     let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
     matches!(parts, Some((host, 1..)) if !host.is_empty())
-}
-
-fn resolved(given: &str) -> Result<SocketAddr, String> {
-    let mut found = given.to_socket_addrs().map_err(|error| format!("no HOST:PORT: {error}"))?;
-    found.next().ok_or_else(|| "the name has no address".to_owned())
 }
 
 impl NodeFlags {
