@@ -1,5 +1,7 @@
 //! The names of what a region does, and which of them is meant by one that it does not know.
 
+use strsim::osa_distance;
+
 /// Every command of the Redis protocol that a node takes, as `COMMAND LIST` tells them.
 pub const NAMES: &[&str] = &[
     "APPEND",
@@ -63,7 +65,7 @@ pub const NAMES: &[&str] = &[
 /// Longest name that is compared with ours, in bytes: nobody means one by more.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Edits by which a name may be off.
+/// Letters put in, left out, replaced or exchanged with the next by which a name may be off.
 const EDITS_MAX: usize = 2;
 
 /// What to say of a name that is none of them.
@@ -77,7 +79,7 @@ pub(super) fn hint(name: &str) -> String {
 /// The name that differs least, if one differs by little.
 fn nearest(name: &str) -> Option<&'static str> {
     let close = |candidate: &&str| {
-        let edits = edits(name.as_bytes(), candidate.as_bytes());
+        let edits = osa_distance(name, candidate);
         (edits <= EDITS_MAX && edits * 2 < candidate.len() + 1).then_some(edits)
     };
     if name.len() > NAME_BYTES_MAX {
@@ -88,30 +90,6 @@ fn nearest(name: &str) -> Option<&'static str> {
         .filter_map(|candidate| Some((close(candidate)?, *candidate)))
         .min()
         .map(|(_, nearest)| nearest)
-}
-
-/// How many letters have to be put in, left out, replaced or exchanged with the next (optimal string alignment).
-fn edits(from: &[u8], to: &[u8]) -> usize {
-    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
-    for at in 0..=from.len() {
-        for place in 0..=to.len() {
-            rows[at][place] = match (at, place) {
-                (0, _) => place,
-                (_, 0) => at,
-                _ => {
-                    let differs = usize::from(from[at - 1] != to[place - 1]);
-                    let mut least = (rows[at - 1][place] + 1)
-                        .min(rows[at][place - 1] + 1)
-                        .min(rows[at - 1][place - 1] + differs);
-                    if at > 1 && place > 1 && from[at - 1] == to[place - 2] && from[at - 2] == to[place - 1] {
-                        least = least.min(rows[at - 2][place - 2] + 1);
-                    }
-                    least
-                }
-            };
-        }
-    }
-    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]
