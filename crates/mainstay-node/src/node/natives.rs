@@ -114,9 +114,7 @@ impl Node {
                 })
             }
             (Some(_), None) if self.replica.serves(now) => {
-                let names: Vec<&str> =
-                    self.replica.regions().map(|(_, definition, _)| definition.name.as_str()).collect();
-                let reason = format!("there is no region `{name}`; there is {}", names.join(", "));
+                let reason = self.no_region(&name);
                 return self.natives.refuse(connection, reason);
             }
             _ => not_serving(),

@@ -46,10 +46,7 @@ impl Node {
 
     pub(super) fn redefine(&mut self, now: Time, place: Place, region: &str, pattern: Pattern) {
         let Some(id) = self.replica.named(region) else {
-            let names: Vec<&str> =
-                self.replica.regions().map(|(_, definition, _)| definition.name.as_str()).collect();
-            let reply =
-                Reply::Error(format!("ERR there is no region `{region}`; there is {}", names.join(", ")));
+            let reply = Reply::Error(format!("ERR {}", self.no_region(region)));
             return self.gateway.answer(place, reply, &mut self.asked);
         };
         if self.wishes.0.len() >= WISHES_MAX {

@@ -40,6 +40,12 @@ impl Node {
         self.gateway.stand(now, standing, &mut self.asked);
     }
 
+    /// What to say to who asks for a region that is not there.
+    pub(super) fn no_region(&self, name: &str) -> String {
+        let names = self.replica.regions().map(|(_, definition, _)| definition.name.as_str());
+        format!("there is no region `{name}`; there is {}", names.collect::<Vec<_>>().join(", "))
+    }
+
     pub(super) fn arbiter_is_silent(&mut self, error: &str) {
         self.refused_by(&format!("the arbiter does not decide: {error}"));
     }
