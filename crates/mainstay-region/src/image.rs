@@ -227,7 +227,7 @@ impl Region {
         let mut bytes = 0;
         let mut chunk = Vec::new();
         for (key, stored) in self.shard(shard).state.map.range::<[u8], _>((from, Bound::Unbounded)) {
-            chunk.push((key.clone(), stored.clone()));
+            chunk.push((key.clone(), crate::state::Stored::clone(stored)));
             bytes += key.len() + stored.value.len();
             if bytes > bytes_max {
                 break;

@@ -103,10 +103,14 @@ impl Region {
                 _ => Bound::Included(prefix),
             };
             let behind = state.map.range::<[u8], _>((from, Bound::Unbounded));
-            behind.take_while(|(key, _)| key.starts_with(prefix)).take(limit + 1).collect()
+            let entries = behind.take_while(|(key, _)| key.starts_with(prefix)).take(limit + 1);
+            entries.map(|(key, kept)| (key, &**kept)).collect()
         };
         let mut entries = match query {
-            Query::Get { key } => state.map.get_key_value(key.as_slice()).into_iter().collect(),
+            Query::Get { key } => {
+                let found = state.map.get_key_value(key.as_slice());
+                found.map(|(key, kept)| (key, &**kept)).into_iter().collect()
+            }
             Query::Scan { prefix, after } => scan(prefix, after, limit),
             Query::Keys { prefix, after, entries_max } => {
                 limit = limit.min(usize::try_from(*entries_max).unwrap_or(usize::MAX));

@@ -23,6 +23,21 @@ pub struct Stored {
     pub version: Version,
 }
 
+/// A value in the map, with its part in the hash of the map: to take it out of that again, the value need not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    stored: Stored,
+    digest: u64,
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Stored;
+
+    fn deref(&self) -> &Stored {
+        &self.stored
+    }
+}
+
 /// One version that became stable: what an image streams to a member that joins, and a subscriber sees.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Applied {
@@ -64,7 +79,7 @@ pub(crate) type Forgotten = Vec<(ClientId, ThreadId)>;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// The map.
-    pub map: BTreeMap<Blob, Stored>,
+    pub map: BTreeMap<Blob, Kept>,
     /// What took effect.
     pub duplicates: Duplicates,
     /// Everything up to here is in the state, and nothing else.
@@ -86,7 +101,7 @@ impl State {
     /// The value of a key.
     #[must_use]
     pub fn value(&self, key: &[u8]) -> Option<&Stored> {
-        self.map.get(key)
+        self.map.get(key).map(|kept| &kept.stored)
     }
 
     /// The last changes, the newest last: at most [`Limits::history_entries_max`] and [`Limits::history_bytes_max`].
@@ -149,7 +164,7 @@ impl State {
 
     /// What a key holds.
     pub(crate) fn held(&self, key: &[u8]) -> Option<Held<'_>> {
-        let stored = self.map.get(key)?;
+        let stored = self.value(key)?;
         Some(Held { bytes: &stored.value, ends_at_ms: stored.ends_at_ms, version: stored.version })
     }
 
@@ -160,13 +175,14 @@ impl State {
                     self.ends.insert((end, key.clone()));
                 }
                 let stored = Stored { value: bytes, ends_at_ms, version };
-                self.digest ^= digest(key, &stored);
-                self.map.insert(key.clone(), stored)
+                let digest = digest(key, &stored);
+                self.digest ^= digest;
+                self.map.insert(key.clone(), Kept { stored, digest })
             }
             None => self.map.remove(&**key),
         };
         if let Some(before) = before {
-            self.digest ^= digest(key, &before);
+            self.digest ^= before.digest;
             if let Some(end) = before.ends_at_ms
                 && Some(end) != self.map.get(&**key).and_then(|stored| stored.ends_at_ms)
             {
