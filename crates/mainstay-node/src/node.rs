@@ -414,7 +414,6 @@ impl Node {
             match Message::parse(&frame, &limits) {
                 Ok(Message::Answer { from, client, message, .. }) => {
                     self.gateway.received(now, from, client, message, &mut self.asked);
-                    self.perform(now);
                 }
                 // As if it was lost on the way: it is sent again.
                 Ok(Message::Region { .. } | Message::Request { .. }) if self.store.is_behind() => {}
@@ -422,11 +421,12 @@ impl Node {
                     if let Message::Request { client, .. } = &message {
                         self.remember(*client, Route::Through(from));
                     }
-                    self.step(now, Event::Arrived(message));
+                    self.tell(now, Event::Arrived(message));
                 }
                 Err(error) => tracing::warn!(from = %of_socket(from), %error, "a message cannot be read"),
             }
         }
+        self.perform(now);
     }
 
     fn remember(&mut self, client: ClientId, route: Route) {

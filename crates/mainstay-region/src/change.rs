@@ -16,7 +16,7 @@ use crate::copies::Copies;
 use crate::effect::Effect;
 use crate::log::Entry;
 use crate::message::Acknowledge;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::region::{Phase, Region};
 use crate::shard::Shard;
 use crate::stamping::Stamping;
@@ -179,6 +179,7 @@ impl Region {
             return;
         }
         let Some(awaited) = self.awaited.take() else { return };
+        assert!(self.undrained.is_handed_on(), "what was accepted in the view before is recorded in it");
         self.me = Some(awaited.me);
         let before = std::mem::replace(&mut self.copies, awaited.copies);
         self.phase = Phase::Serving;
@@ -249,7 +250,8 @@ impl Region {
         self.take_cut(view, cut, &mut Vec::new())
     }
 
-    pub(crate) fn redo_accepted(&mut self, shard: u16, counter: u64, entry: Entry) -> Option<()> {
+    pub(crate) fn redo_accepted(&mut self, accepted: record::Accepted) -> Option<()> {
+        let record::Accepted { shard, counter, entry } = accepted;
         if shard >= self.config.shards || self.phase == Phase::Learning || self.standing == ViewId::NONE {
             return None;
         }

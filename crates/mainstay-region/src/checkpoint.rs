@@ -18,7 +18,7 @@ use crate::image::{self, Next};
 use crate::log::{Accepted, Entry, Log};
 use crate::message::{Acknowledge, ImagePart};
 use crate::operation::{Changes, Outcome};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::region::{Phase, Region};
 use crate::shard::Shard;
 use crate::state::{Applied, Forgotten};
@@ -190,8 +190,10 @@ impl Restoring {
                 self.logs.get_mut(usize::from(shard))?.extend((first..).zip(entries));
                 Some(false)
             }
-            Record::Accepted { shard, counter, entry } => {
-                self.logs.get_mut(usize::from(shard))?.insert(counter, entry);
+            Record::Accepted { entries } => {
+                for record::Accepted { shard, counter, entry } in entries {
+                    self.logs.get_mut(usize::from(shard))?.insert(counter, entry);
+                }
                 Some(false)
             }
             Record::Marks { .. } => Some(false),

@@ -243,7 +243,11 @@ impl Client {
     pub fn received(&mut self, now: Time, from: MemberId, message: Message, out: &mut Vec<ClientEffect>) {
         let Message { view, body, .. } = message;
         match body {
-            Body::Acknowledged(done) => self.acknowledged(from, view, done, out),
+            Body::Acknowledged(done) => {
+                for done in done {
+                    self.acknowledged(from, view, done, out);
+                }
+            }
             Body::Granted { id, counter } => self.send_versioned(from, view, id, counter, out),
             Body::Refused { id, refusal } => self.refused(now, id, refusal, out),
             Body::NotSeen { id } => out.push(ClientEffect::NotSeen { id }),

@@ -11,7 +11,7 @@ use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::view::{MemberId, View, ViewError, ViewId};
 
 /// How a client's connection begins.
-pub const MAGIC: [u8; 4] = *b"MSC1";
+pub const MAGIC: [u8; 4] = *b"MSC2";
 
 /// Longest name of a region in a hello, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn message() -> Message {
-        Message { view: ViewId(4), shard: 1, body: Body::Position { counter: 77, sent_ns: 5 } }
+        Message { view: ViewId(4), shard: 1, body: Body::Positions { positions: vec![(1, 77)], sent_ns: 5 } }
     }
 
     #[test]

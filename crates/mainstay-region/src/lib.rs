@@ -3,6 +3,8 @@
 //! ```text
 //!  client.rs ── Message ──> region.rs ── stamping.rs   one stamper for each shard and view gives (view, counter)
 //!                               │         patterns/     how version, payload and acknowledgements travel
+//!                               │         accepting.rs  entries into the log, and whom to tell
+//!                               │         drain.rs      what is done once for all that came together
 //!                               │         payloads.rs   payloads and versions that come apart
 //!                               │         shard.rs      log of what was accepted, state of what is stable, duplicate table
 //!                               │         room.rs       how many bytes may be under way
@@ -23,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accepting;
 pub mod batch;
 pub mod blob;
 pub mod change;

@@ -73,6 +73,9 @@ pub struct Limits {
     pub learners_max: usize,
     /// Keys and values in one message of an image, in bytes; one more entry may go beyond.
     pub image_chunk_bytes_max: usize,
+    /// Entries that leave in one message, or are kept in one record, in bytes: keys, values and [`crate::log::ENTRY_BYTES`] each; one more entry may go
+    /// beyond.
+    pub together_bytes_max: usize,
     /// Records of a checkpoint that are written with one tick, in bytes; one more may go beyond. At level `Process` nothing else sets the pace.
     pub checkpoint_tick_bytes_max: usize,
     /// Entries of one answer to a scan.
@@ -106,6 +109,7 @@ impl Default for Limits {
             subscribers_max: 256,
             learners_max: 2,
             image_chunk_bytes_max: 64 << 10,
+            together_bytes_max: 64 << 10,
             checkpoint_tick_bytes_max: 256 << 10,
             scan_entries_max: 256,
             repair_entries_max: 64,

@@ -38,6 +38,11 @@ impl Entry {
         }
     }
 
+    /// What it takes in a message or a record, in bytes: at most.
+    pub(crate) fn written_bytes(&self) -> usize {
+        ENTRY_BYTES + self.bytes()
+    }
+
     /// Bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {

@@ -21,12 +21,12 @@ pub enum Party {
     Client(ClientId),
 }
 
-/// What one says to another, about one shard in one view.
+/// What one says to another, in one view.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Message {
     /// The view in which it is said: a member in another view does nothing about it.
     pub view: ViewId,
-    /// The shard.
+    /// The shard that it is about, or the first of several; 0 where the body names shards.
     pub shard: u16,
     /// What is said.
     pub body: Body,
@@ -46,6 +46,30 @@ pub enum Acknowledge {
     Chain(ClientId),
     /// Nobody.
     Nobody,
+}
+
+/// An entry on its way to a copy.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Numbered {
+    /// The shard.
+    pub shard: u16,
+    /// Its counter.
+    pub counter: u64,
+    /// What it stands for.
+    pub entry: Entry,
+    /// Whom to tell that it is accepted.
+    pub acknowledge: Acknowledge,
+}
+
+/// How far a shard is, as its stamper says, or the predecessor in the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reached {
+    /// The shard.
+    pub shard: u16,
+    /// Up to here it is stable.
+    pub stable: u64,
+    /// Up to here every member has it.
+    pub everywhere: u64,
 }
 
 /// Which state a read is of.
@@ -225,8 +249,8 @@ pub enum Body {
         /// What.
         operation: Operation,
     },
-    /// To the client.
-    Acknowledged(Acknowledged),
+    /// To the client: of one or more of its operations.
+    Acknowledged(Vec<Acknowledged>),
     /// To the client.
     Refused {
         /// What is not done.
@@ -245,18 +269,12 @@ pub enum Body {
     },
     /// Stamper to the server that forwarded: tell the client.
     Relay(Box<Self>),
-    /// Stamper, or predecessor in the chain, to a member: an entry with its version.
-    Entry {
-        /// Its counter.
-        counter: u64,
-        /// What it stands for.
-        entry: Entry,
-        /// Whom to tell.
-        acknowledge: Acknowledge,
-        /// Up to here it is stable.
-        stable: u64,
-        /// Up to here every member has it.
-        everywhere: u64,
+    /// Stamper, or predecessor in the chain, to a member: entries with their versions, in the order in which they are to be taken.
+    Entries {
+        /// The entries, of one shard or several.
+        entries: Vec<Numbered>,
+        /// How far these shards are.
+        reached: Vec<Reached>,
     },
     /// Stamper to a member: the version of a tagged operation.
     Stamp {
@@ -268,9 +286,9 @@ pub enum Body {
         possible_duplicate: bool,
     },
     /// Member to stamper: I have everything up to here.
-    Position {
-        /// The counter.
-        counter: u64,
+    Positions {
+        /// Shards, each with a counter.
+        positions: Vec<(u16, u64)>,
         /// When it is said, by the member's clock, in nanoseconds.
         sent_ns: u64,
     },
@@ -280,7 +298,7 @@ pub enum Body {
         stable: u64,
         /// Up to here every member has it.
         everywhere: u64,
-        /// `sent_ns` of the last `Position` that came from this member; 0 if none came, or if the stamper has no lease.
+        /// `sent_ns` of the last `Positions` that came from this member; 0 if none came, or if the stamper has no lease.
         echo_ns: u64,
     },
     /// Stamper to a member: have you a payload for this version? If not, take none from the client any more.
@@ -499,13 +517,14 @@ impl Message {
         let entry = limits.key_bytes_max + 2 * limits.value_bytes_max + FIXED_BYTES_MAX;
         let row = limits.duplicate_results_max * FIXED_BYTES_MAX + limits.duplicate_result_bytes_max;
         let ended = limits.expire_keys_max * (limits.key_bytes_max + FIXED_BYTES_MAX);
-        let chunk = limits.image_chunk_bytes_max.max(limits.scan_entries_max * entry);
+        let together = limits.image_chunk_bytes_max.max(limits.together_bytes_max);
+        let chunk = together.max(limits.scan_entries_max * entry);
         chunk + entry + row + limits.batch_bytes_max.max(ended)
     }
 }
 
 impl Body {
-    /// The operation that it is about, if it is about one.
+    /// The operation that it is about, if it is about one; of several of one client the first.
     #[must_use]
     pub fn operation(&self) -> Option<OperationId> {
         match self {
@@ -518,7 +537,7 @@ impl Body {
             | Self::Refused { id, .. }
             | Self::Inspect { id }
             | Self::NotSeen { id } => Some(*id),
-            Self::Acknowledged(done) => Some(done.id),
+            Self::Acknowledged(done) => done.first().map(|done| done.id),
             _ => None,
         }
     }
@@ -559,7 +578,7 @@ mod tests {
         let id = OperationId { client: ClientId(1), thread: ThreadId(0), sequence: Sequence(1) };
         let version = Version { view: ViewId(3), counter: 1 };
         let message = |outcome| {
-            let body = Body::Acknowledged(Body::acknowledged(id, version, outcome));
+            let body = Body::Acknowledged(vec![Body::acknowledged(id, version, outcome)]);
             Message { view: ViewId(3), shard: 300, body }
         };
         let batch = Outcome::Batch(vec![Outcome::Written, Outcome::Counted(-1)]);

@@ -25,7 +25,7 @@ impl Region {
         let tell = Acknowledge::Client(client);
         let entry = Entry::Operation { id, possible_duplicate: false, operation };
         if self.shard(shard).log.get(counter).is_some_and(|accepted| accepted.entry.id() == Some(id)) {
-            return self.tell(shard, counter, tell, out);
+            return self.tell(shard, counter, tell);
         }
         if self.stamps(shard) {
             // One that comes while there is no room is as good as lost on the way: others are asked for it at its deadline.
@@ -61,11 +61,11 @@ impl Region {
         let limits = self.config.limits;
         let copy = self.shard(shard);
         if let Some(counter) = copy.log.find(id) {
-            return self.acknowledge(shard, counter, client, false, out);
+            return self.acknowledge(shard, counter, client, false);
         }
         if let Known::Seen(seen) = copy.state.duplicates.known(id) {
             let again = Acknowledged { id, seen, duplicate: true, stable: true };
-            return self.send(shard, Party::Client(client), Body::Acknowledged(again), out);
+            return self.send(shard, Party::Client(client), Body::Acknowledged(vec![again]), out);
         }
         let early =
             copy.early.iter().find(|(_, early)| early.id == id).map(|(&counter, &early)| (counter, early));
@@ -149,8 +149,8 @@ impl Region {
                 seen
             }
         };
-        let done = Body::acknowledged(id, Version { view: self.copies.view, counter: 0 }, seen.outcome);
-        self.send_safe(shard, Party::Client(client), Body::Acknowledged(done), out);
+        let version = Version { view: self.copies.view, counter: 0 };
+        self.undrained.acknowledge(client, Body::acknowledged(id, version, seen.outcome));
     }
 
     fn do_unversioned(&mut self, shard: u16, entry: &Entry) -> Seen {

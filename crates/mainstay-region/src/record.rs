@@ -11,14 +11,10 @@ use serde::{Deserialize, Serialize};
 /// One record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Record {
-    /// An entry was accepted, behind all earlier ones of its shard.
+    /// Entries were accepted, in this order, each behind all earlier ones of its shard.
     Accepted {
-        /// The shard.
-        shard: u16,
-        /// Its counter.
-        counter: u64,
-        /// What it stands for.
-        entry: Entry,
+        /// The entries.
+        entries: Vec<Accepted>,
     },
     /// How far the shard is.
     Marks {
@@ -74,8 +70,16 @@ pub enum Record {
     },
 }
 
-/// Room for what an entry's record has besides keys and values, in bytes.
-const HEAD_BYTES: usize = 64;
+/// An entry that a copy accepted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The shard.
+    pub shard: u16,
+    /// Its counter.
+    pub counter: u64,
+    /// What it stands for.
+    pub entry: Entry,
+}
 
 /// What the bytes of a [`Record::Checkpoint`] begin with: its place among the cases.
 const CHECKPOINT: u8 = 6;
@@ -106,7 +110,8 @@ impl Record {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let hint = match self {
-            Self::Accepted { entry, .. } | Self::Unversioned { entry, .. } => entry.bytes() + HEAD_BYTES,
+            Self::Accepted { entries } => entries.iter().map(|accepted| accepted.entry.written_bytes()).sum(),
+            Self::Unversioned { entry, .. } => entry.written_bytes(),
             _ => 0,
         };
         let mut bytes = Vec::with_capacity(hint);
@@ -169,7 +174,9 @@ impl Region {
 
     fn redo(&mut self, record: Record) -> Option<()> {
         match record {
-            Record::Accepted { shard, counter, entry } => self.redo_accepted(shard, counter, entry),
+            Record::Accepted { entries } => {
+                entries.into_iter().try_for_each(|accepted| self.redo_accepted(accepted))
+            }
             Record::Marks { shard, stable, everywhere } => self.redo_marks(shard, stable, everywhere),
             Record::Cut { view, cut } => self.redo_cut(view, &cut),
             Record::Image { shard, part } => self.redo_image(shard, part),

@@ -8,11 +8,11 @@ use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
 use crate::limits::Config;
 use crate::log::Entry;
-use crate::message::{Acknowledge, Acknowledged, Body, Limit, Message, Party, Refusal};
+use crate::message::{Acknowledge, Body, Limit, Message, Numbered, Party, Refusal};
 use crate::operation::Operation;
 use crate::patterns::Pattern;
 use crate::record::Record;
-use crate::shard::{EarlyVersion, Offered, Shard};
+use crate::shard::{EarlyVersion, Shard};
 use crate::stamping::{Route, Stamping};
 use crate::state::{Applied, Forgotten, State};
 use mainstay_types::id::ClientId;
@@ -63,7 +63,7 @@ pub struct Region {
     subscribers: BTreeSet<(u16, ClientId)>,
     pub(crate) undrained: Undrained,
     /// Kept for its room.
-    accepted: Vec<(u64, Acknowledge)>,
+    pub(crate) accepted: Vec<(u64, Acknowledge)>,
 }
 
 impl Region {
@@ -154,16 +154,26 @@ impl Region {
         out.push(Effect::Send { to, message, after: RecordNumber::default() });
     }
 
+    /// The record that what was accepted last is in, or will be.
+    fn last_record(&self) -> RecordNumber {
+        RecordNumber(self.record.0 + u64::from(self.undrained.has_unrecorded()))
+    }
+
     /// Sends when everything accepted until now is safe.
     pub(crate) fn send_safe(&self, shard: u16, to: Party, body: Body, out: &mut Vec<Effect>) {
         let message = Message { view: self.copies.view, shard, body };
         let held = self.config.rules.keep(Rule::AcceptedSafe);
-        let after = if held { self.record } else { RecordNumber::default() };
+        let after = if held { self.last_record() } else { RecordNumber::default() };
         out.push(Effect::Send { to, message, after });
     }
 
-    /// Returns its length, in bytes.
+    /// Behind what was accepted until now. Returns its length, in bytes.
     pub(crate) fn append(&mut self, record: &Record, out: &mut Vec<Effect>) -> usize {
+        self.record_accepted(out);
+        self.append_now(record, out)
+    }
+
+    pub(crate) fn append_now(&mut self, record: &Record, out: &mut Vec<Effect>) -> usize {
         self.record.0 += 1;
         let bytes = record.encode();
         let length = bytes.len();
@@ -185,9 +195,8 @@ impl Region {
         acknowledge: Acknowledge,
         out: &mut Vec<Effect>,
     ) {
-        let Shard { stable, everywhere, .. } = *self.shard(shard);
-        let body = Body::Entry { counter, entry, acknowledge, stable, everywhere };
-        self.send(shard, Party::Member(to), body, out);
+        let body = self.with_reached(vec![Numbered { shard, counter, entry, acknowledge }]);
+        self.send(0, Party::Member(to), body, out);
     }
 
     fn received(&mut self, now: Time, from: Party, message: Message, out: &mut Vec<Effect>) {
@@ -316,15 +325,7 @@ impl Region {
                     self.send(shard, Party::Client(id.client), *body, out);
                 }
             }
-            Body::Entry { counter, entry, acknowledge, stable, everywhere } => {
-                let chained = matches!(acknowledge, Acknowledge::Chain(_))
-                    && self.me.is_some_and(|me| self.copies.next_in_chain(shard, member) == Some(me));
-                if of_stamper || chained {
-                    self.learn_marks(shard, stable, everywhere, out);
-                    self.received_entry(shard, (counter, entry, acknowledge), out);
-                    self.learn_marks(shard, stable, everywhere, out);
-                }
-            }
+            Body::Entries { entries, reached } => self.received_entries(member, entries, &reached, out),
             Body::Stamp { counter, id, possible_duplicate } if of_stamper => {
                 self.received_stamp(shard, counter, EarlyVersion { id, possible_duplicate }, out);
             }
@@ -335,101 +336,17 @@ impl Region {
                     copy.fresh_at = copy.fresh_at.max(Some(Time(echo_ns)));
                 }
             }
-            Body::Position { counter, sent_ns } if stamps => {
-                self.positioned(now, shard, member, (counter, sent_ns));
+            Body::Positions { positions, sent_ns } => {
+                for (shard, counter) in positions {
+                    if shard < self.config.shards && self.stamps(shard) {
+                        self.positioned(now, shard, member, (counter, sent_ns));
+                    }
+                }
             }
             Body::Inquire { counter } if of_stamper => self.inquired(member, shard, counter, out),
             Body::Lacks { counter } if stamps => self.lacks(shard, member, counter, out),
             Body::Has { counter, entry } if stamps => self.has(shard, counter, entry, out),
             _ => {}
-        }
-    }
-
-    /// Takes an entry, keeps what is accepted by it, and tells whom it concerns.
-    pub(crate) fn take_entry(
-        &mut self,
-        shard: u16,
-        counter: u64,
-        entry: Entry,
-        tell: Acknowledge,
-        out: &mut Vec<Effect>,
-    ) -> Offered {
-        let mut limits = self.config.limits;
-        if self.stamps(shard) {
-            // What the stamper itself holds back is limited when it stamps and grants.
-            (limits.hold_back_entries_max, limits.hold_back_bytes_max) = (usize::MAX, usize::MAX);
-        } else if counter > self.shard(shard).log.end()
-            && (counter > self.shard(shard).everywhere + limits.log_entries_max
-                || !self.has_room_as_copy(shard, counter, &entry))
-        {
-            // This copy has not heard yet what all have: the marks come with the next tick, and then the entry again.
-            return Offered::Dropped;
-        }
-        let mut accepted = std::mem::take(&mut self.accepted);
-        let offered = self.shard_mut(shard).offer(counter, entry, tell, &limits, &mut accepted);
-        for (counter, tell) in accepted.drain(..) {
-            let entry = self.shard(shard).log.get(counter).expect("it was accepted").entry.clone();
-            if let Some(id) = entry.id() {
-                self.caught_up(shard, id);
-            }
-            self.append(&Record::Accepted { shard, counter, entry }, out);
-            self.wait_for_durable(shard, counter);
-            self.tell(shard, counter, tell, out);
-        }
-        self.accepted = accepted;
-        offered
-    }
-
-    pub(crate) fn tell(&mut self, shard: u16, counter: u64, tell: Acknowledge, out: &mut Vec<Effect>) {
-        let me = self.me.expect("a member accepts");
-        match tell {
-            Acknowledge::Nobody => {}
-            Acknowledge::Stamper if self.stamps(shard) => {}
-            Acknowledge::Stamper => self.owe_position(shard, counter, false),
-            Acknowledge::Client(client) => self.acknowledge(shard, counter, client, false, out),
-            Acknowledge::Chain(client) => match self.copies.next_in_chain(shard, me) {
-                None => self.acknowledge(shard, counter, client, true, out),
-                Some(next) => {
-                    let Some(accepted) = self.shard(shard).log.get(counter) else { return };
-                    let entry = accepted.entry.clone();
-                    let Shard { stable, everywhere, .. } = *self.shard(shard);
-                    let body = Body::Entry { counter, entry, acknowledge: tell, stable, everywhere };
-                    self.send_safe(shard, Party::Member(next), body, out);
-                }
-            },
-        }
-    }
-
-    pub(crate) fn acknowledge(
-        &self,
-        shard: u16,
-        counter: u64,
-        client: ClientId,
-        stable: bool,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(accepted) = self.shard(shard).log.get(counter) else { return };
-        let Some(id) = accepted.entry.id() else { return };
-        let version = Version { view: self.copies.view, counter };
-        let done = Acknowledged { stable, ..Body::acknowledged(id, version, accepted.outcome.clone()) };
-        self.send_safe(shard, Party::Client(client), Body::Acknowledged(done), out);
-    }
-
-    fn received_entry(
-        &mut self,
-        shard: u16,
-        (counter, entry, acknowledge): (u64, Entry, Acknowledge),
-        out: &mut Vec<Effect>,
-    ) {
-        if self.take_entry(shard, counter, entry, acknowledge, out) == Offered::Known {
-            match acknowledge {
-                // It asks again: it does not know.
-                Acknowledge::Stamper if !self.stamps(shard) => {
-                    let counter = self.shard(shard).log.end();
-                    self.owe_position(shard, counter, true);
-                }
-                _ => self.tell(shard, counter, acknowledge, out),
-            }
         }
     }
 
@@ -516,7 +433,10 @@ impl Region {
 
     /// Everything up to `counter` is safe when the last record is.
     pub(crate) fn wait_for_durable(&mut self, shard: u16, counter: u64) {
-        self.undurable.push_back((self.record, shard, counter));
+        match self.undurable.back_mut() {
+            Some((record, of, last)) if (*record, *of) == (self.record, shard) => *last = counter,
+            _ => self.undurable.push_back((self.record, shard, counter)),
+        }
     }
 
     /// What was accepted in the view before is settled with it.
@@ -530,6 +450,7 @@ impl Region {
         if self.phase != Phase::Serving {
             return;
         }
+        let mut positions = Vec::new();
         for shard in 0..self.config.shards {
             if self.stamps(shard) {
                 self.tick_stamper(now, shard, out);
@@ -539,10 +460,9 @@ impl Region {
             let copy = self.shard_mut(shard);
             copy.held.retain(|_, held| now.since(held.since) < held_max);
             // Said also where nothing is new: the echo tells how old this copy's state is at most.
-            let body = Body::Position { counter: copy.durable, sent_ns: now.0 };
-            let stamper = self.copies.stamper(shard).expect("a view that serves has copies");
-            self.send(shard, Party::Member(stamper), body, out);
+            positions.push((shard, copy.durable));
         }
+        self.send_positions(now, positions, out);
         self.drained(now, out);
     }
 }
@@ -552,6 +472,9 @@ impl Machine for Region {
     type Effect = Effect;
 
     fn step(&mut self, now: Time, event: Event, out: &mut Vec<Effect>) {
+        if !matches!(event, Event::Received { .. } | Event::Appended(_) | Event::Drained) {
+            self.hand_on(out);
+        }
         match event {
             Event::Received { from, message } => self.received(now, from, message, out),
             Event::Appended(record) => self.appended(now, record, out),

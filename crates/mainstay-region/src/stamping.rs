@@ -1,11 +1,13 @@
 //! What the stamper of a shard does besides being a copy: gives versions, learns what is stable, answers for it, sends again what was lost, and
 //! settles what was granted and never used.
 
+use crate::drain::{parcels, together};
 use crate::duplicates::{Known, Seen};
 use crate::effect::Effect;
 use crate::limits::Acknowledgement;
 use crate::log::Entry;
-use crate::message::{Acknowledge, Acknowledged, Body, Limit, Party, Refusal};
+use crate::message::{Acknowledge, Acknowledged, Body, Limit, Numbered, Party, Refusal};
+use crate::operation::Outcome;
 use crate::patterns::Pattern;
 use crate::reads::WaitingRead;
 use crate::region::Region;
@@ -18,11 +20,14 @@ use mainstay_types::view::MemberId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How an answer reaches a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Route {
     Direct(ClientId),
     Through(MemberId, ClientId),
 }
+
+/// What is to be told to whom, with one of the shards that it is about, all of which are stamped here.
+pub(crate) type Answers = BTreeMap<Route, (u16, Vec<Acknowledged>)>;
 
 impl Route {
     pub(crate) fn client(self) -> ClientId {
@@ -156,7 +161,7 @@ impl Region {
             Admitted::No(refusal) => self.answer(shard, route, Body::Refused { id, refusal }, out),
             Admitted::Seen(seen) => {
                 let again = Acknowledged { id, seen, duplicate: true, stable: true };
-                self.answer(shard, route, Body::Acknowledged(again), out);
+                self.answer(shard, route, Body::Acknowledged(vec![again]), out);
             }
             Admitted::At(counter) => self.drive_again(shard, route, id, counter, out),
             Admitted::Granted(counter) if !self.has_room_at(shard, counter, &entry) => {
@@ -210,9 +215,7 @@ impl Region {
         }
         match sends.to_others {
             Some(acknowledge) => {
-                for member in self.others() {
-                    self.send_entry(shard, member, counter, entry.clone(), acknowledge, out);
-                }
+                self.undrained.spread(Numbered { shard, counter, entry: entry.clone(), acknowledge });
             }
             None if sends.version_alone => {
                 for member in self.others() {
@@ -230,9 +233,8 @@ impl Region {
     /// Sends an entry to every member, by one hop.
     pub(crate) fn spread(&mut self, shard: u16, counter: u64, entry: Entry, out: &mut Vec<Effect>) {
         self.stamping_mut(shard).grants.remove(&counter);
-        for member in self.copies.ids().filter(|&member| Some(member) != self.me) {
-            self.send_entry(shard, member, counter, entry.clone(), Acknowledge::Stamper, out);
-        }
+        let acknowledge = Acknowledge::Stamper;
+        self.undrained.spread(Numbered { shard, counter, entry: entry.clone(), acknowledge });
         let id = entry.id();
         let offered = self.take_entry(shard, counter, entry, Acknowledge::Stamper, out);
         if let Some(id) = id
@@ -257,7 +259,7 @@ impl Region {
             Admitted::No(refusal) => return self.answer(shard, route, Body::Refused { id, refusal }, out),
             Admitted::Seen(seen) => {
                 let again = Acknowledged { id, seen, duplicate: true, stable: true };
-                return self.answer(shard, route, Body::Acknowledged(again), out);
+                return self.answer(shard, route, Body::Acknowledged(vec![again]), out);
             }
             Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
             Admitted::Granted(counter) => counter,
@@ -368,8 +370,14 @@ impl Region {
         }
     }
 
-    /// Finds out what is stable, and answers who waited for it.
-    pub(crate) fn learn_stable(&mut self, now: Time, shard: u16, out: &mut Vec<Effect>) {
+    /// Finds out what is stable; who waited for it is to be told `answers`.
+    pub(crate) fn learn_stable(
+        &mut self,
+        now: Time,
+        shard: u16,
+        answers: &mut Answers,
+        out: &mut Vec<Effect>,
+    ) {
         let positions = &self.stamping(shard).positions;
         let has = |member| positions.get(&member).map_or(0, |progress| progress.counter);
         let mut counters: Vec<u64> = self.copies.ids().map(has).collect();
@@ -383,49 +391,44 @@ impl Region {
         let (stable, everywhere) = (enough(self.config.acknowledgement), enough(Acknowledgement::All));
         // The log is trimmed behind the answers, which are in it.
         self.learn_marks(shard, stable, 0, out);
-        self.answer_writes(shard, out);
+        self.answer_writes(shard, answers);
         self.learn_marks(shard, stable, everywhere, out);
         self.answer_reads(now, shard, out);
     }
 
-    /// Answers who waited for what is stable now.
-    fn answer_writes(&mut self, shard: u16, out: &mut Vec<Effect>) {
-        let (view, stable) = (self.copies.view, self.shard(shard).stable);
+    /// What is to be told to who waited for what is stable now.
+    fn answer_writes(&mut self, shard: u16, answers: &mut Answers) {
+        let stable = self.shard(shard).stable;
         let waiting = &mut self.stamping_mut(shard).waiting;
         let mut answered = std::mem::take(waiting);
         *waiting = answered.split_off(answered.partition_point(|write| write.counter <= stable));
         for WaitingWrite { counter, route, duplicate } in answered {
-            let Some(accepted) = self.shard(shard).log.get(counter) else {
-                // Everybody has it, so that the log has not.
-                self.answer_from_table(shard, counter, (route, duplicate), out);
-                continue;
-            };
-            let (Some(id), outcome) = (accepted.entry.id(), accepted.outcome.clone()) else { continue };
-            let seen = Seen { version: Version { view, counter }, outcome };
-            self.answer(
-                shard,
-                route,
-                Body::Acknowledged(Acknowledged { id, seen, duplicate, stable: true }),
-                out,
-            );
+            // What the client is not told here it asks for again, and finds in the duplicate table.
+            let Some((id, outcome)) = self.outcome(shard, counter) else { continue };
+            let seen = Seen { version: Version { view: self.copies.view, counter }, outcome };
+            let done = Acknowledged { id, seen, duplicate, stable: true };
+            answers.entry(route).or_insert_with(|| (shard, Vec::new())).1.push(done);
         }
     }
 
-    fn answer_from_table(
-        &self,
-        shard: u16,
-        counter: u64,
-        (route, duplicate): (Route, bool),
-        out: &mut Vec<Effect>,
-    ) {
+    /// Tells them.
+    pub(crate) fn send_answers(&self, answers: Answers, out: &mut Vec<Effect>) {
+        for (route, (shard, answers)) in answers {
+            for answers in together(answers, self.config.limits.together_bytes_max) {
+                self.answer(shard, route, Body::Acknowledged(answers), out);
+            }
+        }
+    }
+
+    /// What came of a version that is stable, as long as the log or the history has it.
+    fn outcome(&self, shard: u16, counter: u64) -> Option<(OperationId, Outcome)> {
+        let copy = self.shard(shard);
+        if let Some(accepted) = copy.log.get(counter) {
+            return accepted.entry.id().map(|id| (id, accepted.outcome.clone()));
+        }
+        // Everybody has it, so that the log has not.
         let version = Version { view: self.copies.view, counter };
-        let history = &self.shard(shard).state.history;
-        let applied = history.iter().rev().find(|applied| applied.version == version);
-        // What is not in the history any more, the client asks for again and finds in the duplicate table.
-        let Some((id, outcome)) = applied.and_then(|applied| applied.operation.as_ref()) else { return };
-        let seen = Seen { version, outcome: outcome.clone() };
-        let done = Acknowledged { id: *id, seen, duplicate, stable: true };
-        self.answer(shard, route, Body::Acknowledged(done), out);
+        copy.state.history.iter().rev().find(|applied| applied.version == version)?.operation.clone()
     }
 
     /// What time brings to a stamper.
@@ -459,10 +462,13 @@ impl Region {
             }
             progress.since = now;
             let from = progress.counter;
-            for counter in from + 1..=end.min(from + limits.repair_entries_max) {
+            let lacked = (from + 1..=end.min(from + limits.repair_entries_max)).map(|counter| {
                 let accepted = self.shard(shard).log.get(counter);
                 let entry = accepted.expect("what a member lacks is kept").entry.clone();
-                self.send_entry(shard, member, counter, entry, Acknowledge::Stamper, out);
+                Numbered { shard, counter, entry, acknowledge: Acknowledge::Stamper }
+            });
+            for entries in parcels(lacked.collect(), limits.together_bytes_max) {
+                self.send(0, Party::Member(member), self.with_reached(entries), out);
             }
         }
     }
@@ -525,7 +531,7 @@ impl Region {
         let refused = |refusal| Body::Refused { id, refusal };
         let body = match self.admit(shard, id) {
             Admitted::Seen(seen) => {
-                Body::Acknowledged(Acknowledged { id, seen, duplicate: true, stable: true })
+                Body::Acknowledged(vec![Acknowledged { id, seen, duplicate: true, stable: true }])
             }
             Admitted::At(counter) => return self.drive_again(shard, route, id, counter, out),
             Admitted::No(refusal @ (Refusal::Obsolete | Refusal::Evicted)) => refused(refusal),

@@ -9,7 +9,7 @@ use mainstay_types::id::{ClientId, ClusterId};
 use mainstay_types::view::{JoinerId, MemberId, ViewId};
 
 /// The version of the heads. A change of any of them changes it.
-pub const PROTOCOL: u8 = 2;
+pub const PROTOCOL: u8 = 3;
 
 /// Set in `born` of who is no member: the rest is of its store and its life. No view number is ever so high.
 const OUTSIDE: u64 = 1 << 63;
@@ -186,8 +186,11 @@ mod tests {
     fn each_message_reads_back_and_every_shorter_one_is_refused() {
         let (cluster, region) = (ClusterId([9; 16]), RegionId(2));
         let (from, to) = (outside(&joiner()), MemberId { born: ViewId(4), ..outside(&joiner()) });
-        let position =
-            region::Message { view: ViewId(4), shard: 1, body: Body::Position { counter: 77, sent_ns: 5 } };
+        let position = region::Message {
+            view: ViewId(4),
+            shard: 1,
+            body: Body::Positions { positions: vec![(1, 77)], sent_ns: 5 },
+        };
         let beat = group::Message {
             cluster: Some(cluster),
             view: ViewId(4),

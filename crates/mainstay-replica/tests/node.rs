@@ -86,6 +86,7 @@ fn a_founder_serves_when_all_is_safe_and_answers_when_the_write_is() {
     assert!(node.serves(now) && out.iter().any(|effect| matches!(effect, Effect::Serving { .. })));
     out.clear();
     node.step(now, put(), &mut out);
+    node.step(now, Event::Drained, &mut out);
     assert!(!out.iter().any(|effect| matches!(effect, Effect::Answer { .. })), "it is not safe yet");
     let (_, record) = keep(&mut stored, &out);
     out.clear();
@@ -93,7 +94,7 @@ fn a_founder_serves_when_all_is_safe_and_answers_when_the_write_is() {
     node.step(now, Event::Drained, &mut out);
     let answered = |effect: &Effect| {
         matches!(effect, Effect::Answer { message: RegionMessage { body: Body::Acknowledged(done), .. }, .. }
-            if done.stable)
+            if done[0].stable)
     };
     assert!(out.iter().any(answered), "{out:?}");
 
@@ -215,7 +216,7 @@ fn a_node_that_joins_counts_when_it_has_learned() {
     assert_eq!(net.members(), 1, "it has not learned");
     net.step(0, put());
     net.pass(1);
-    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done.stable);
+    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done[0].stable);
     assert!(net.answered.iter().any(done), "nobody waits for it: {:?}", net.answered);
     net.filled = true;
     let mut ticks = 0;
@@ -240,10 +241,10 @@ fn a_write_is_done_in_a_view_that_offers_the_role_or_not_at_all() {
     let told = |net: &mut Net, event: Event| {
         net.answered.clear();
         net.step(0, event);
-        net.pass(4);
+        net.pass(8);
         std::mem::take(&mut net.answered)
     };
-    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done.stable);
+    let done = |body: &Body| matches!(body, Body::Acknowledged(done) if done[0].stable);
     let refused = |body: &Body| matches!(body, Body::Refused { refusal: Refusal::RoleMissing, .. });
     let said = told(&mut net, put());
     assert!(said.iter().all(refused) && said.len() == 1, "{said:?}");

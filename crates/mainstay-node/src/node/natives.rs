@@ -40,23 +40,27 @@ impl Node {
         let limits = Limits::default();
         for frame in frames {
             if self.natives.get_mut(connection).is_none() {
-                return;
+                break;
             }
             match ToServer::parse(&frame, &limits) {
                 Ok(ToServer::Named(number)) => {
                     self.natives.claims(connection, number);
                     self.gateway.know_number(now, connection, number, &mut self.asked);
+                    // Who it is counts for what it says next.
                     self.perform(now);
                 }
                 Ok(ToServer::AskNumber) => {
                     self.gateway.number_for(now, connection, &mut self.asked);
-                    self.perform(now);
                 }
                 Ok(ToServer::AskStanding) => self.tell_standing(now, connection),
                 Ok(ToServer::Message(message)) => self.native_message(now, connection, message),
-                Err(error) => return self.natives.refuse(connection, error.to_string()),
+                Err(error) => {
+                    self.natives.refuse(connection, error.to_string());
+                    break;
+                }
             }
         }
+        self.perform(now);
     }
 
     fn native_message(&mut self, now: Time, connection: u64, message: Message) {
@@ -75,7 +79,7 @@ impl Node {
             // As if it was lost on the way: it is sent again.
             Some(_) if self.store.is_behind() => {}
             Some(region) => {
-                self.step(now, Event::Asked { client, region, message });
+                self.tell(now, Event::Asked { client, region, message });
             }
             // It learns its region when it is told that this node serves.
             None => self.tell_standing(now, connection),

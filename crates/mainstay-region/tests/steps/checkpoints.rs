@@ -4,7 +4,7 @@ use crate::net::{CLIENT, Net, config};
 use mainstay_region::effect::{Effect, Event, RecordNumber};
 use mainstay_region::limits::{Config, Limits};
 use mainstay_region::log::Entry;
-use mainstay_region::message::{Acknowledge, Body, Message, Party};
+use mainstay_region::message::{Acknowledge, Body, Message, Numbered, Party, Reached};
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_region::record::RecoverError;
@@ -56,15 +56,12 @@ impl Copy {
         let id = OperationId { client: CLIENT, thread: ThreadId(1), sequence: Sequence(self.counter) };
         let (stable, everywhere) = (self.counter - 1, self.counter.saturating_sub(3));
         let entry = Entry::Operation { id, possible_duplicate: false, operation };
-        let body = Body::Entry {
-            counter: self.counter,
-            entry,
-            acknowledge: Acknowledge::Nobody,
-            stable,
-            everywhere,
-        };
+        let acknowledge = Acknowledge::Nobody;
+        let entries = vec![Numbered { shard: 0, counter: self.counter, entry, acknowledge }];
+        let body = Body::Entries { entries, reached: vec![Reached { shard: 0, stable, everywhere }] };
         let message = Message { view: ViewId(1), shard: 0, body };
         self.tell(Event::Received { from: Party::Member(self.net.id(0)), message });
+        self.tell(Event::Drained);
     }
 
     fn found(&self, from: usize, to: usize) -> Result<Region, RecoverError> {

@@ -1,11 +1,11 @@
 //! Failures that have a name.
 
-use crate::net::{CLIENT, Net, config, majority, member, put, view};
+use crate::net::{CLIENT, Net, config, majority, member, one_entry, put, view};
 use mainstay_region::client::Ended;
 use mainstay_region::effect::{Effect, Event};
 use mainstay_region::limits::Config;
 use mainstay_region::log::Entry;
-use mainstay_region::message::{Body, Freshness, Message, Party, Query, Refusal};
+use mainstay_region::message::{Acknowledge, Body, Freshness, Message, Party, Query, Refusal};
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_region::patterns::Pattern;
 use mainstay_region::region::{Phase, Region};
@@ -126,17 +126,8 @@ fn nothing_of_an_earlier_view_is_taken_or_counted() {
     net.call(put(b"early"));
     let stamper = net.id(0);
     net.run_only(|under_way| under_way.to == Party::Member(stamper));
-    let late = Message {
-        view: ViewId(1),
-        shard: 0,
-        body: Body::Entry {
-            counter: 1,
-            entry: Entry::Void,
-            acknowledge: mainstay_region::message::Acknowledge::Client(CLIENT),
-            stable: 0,
-            everywhere: 0,
-        },
-    };
+    let late =
+        Message { view: ViewId(1), shard: 0, body: one_entry(1, Entry::Void, Acknowledge::Client(CLIENT)) };
     let (second, third) = (net.id(1), net.id(2));
     let reports = net.wedge(&[second, third]);
     let survivors = view(2, vec![member(2, 1), member(3, 1)]);
@@ -326,7 +317,7 @@ fn nobody_is_told_that_an_operation_was_not_seen_by_a_stamper_that_cannot_know()
     assert_eq!(inspect(&mut net, id), Body::Refused { id, refusal: Refusal::NotSettled });
     net.ended.clear();
     net.pass(500);
-    assert!(matches!(inspect(&mut net, id), Body::Acknowledged(done) if done.stable && done.duplicate));
+    assert!(matches!(inspect(&mut net, id), Body::Acknowledged(done) if done[0].stable && done[0].duplicate));
     net.now = until;
     assert_eq!(inspect(&mut net, never), no_lease);
 }

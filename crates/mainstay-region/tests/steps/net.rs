@@ -3,7 +3,8 @@
 use mainstay_region::client::{Client, ClientConfig, ClientEffect, Ended};
 use mainstay_region::effect::{Effect, Event};
 use mainstay_region::limits::{Acknowledgement, Config};
-use mainstay_region::message::{Body, Message, Party};
+use mainstay_region::log::Entry;
+use mainstay_region::message::{Acknowledge, Body, Message, Numbered, Party};
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_region::region::Region;
@@ -182,6 +183,7 @@ impl Net {
                     Effect::Append { record, bytes } => {
                         self.journals.entry(member).or_default().push(bytes);
                         events.push_back(Event::Appended(record));
+                        drained = !self.drains;
                     }
                     Effect::Send { to, message, .. } => {
                         self.send(Party::Member(member), to, message, hops, payload_hops);
@@ -268,6 +270,11 @@ impl Net {
     }
 }
 
+/// One entry on its way to a copy, of a shard of which nothing is stable.
+pub(crate) fn one_entry(counter: u64, entry: Entry, acknowledge: Acknowledge) -> Body {
+    Body::Entries { entries: vec![Numbered { shard: 0, counter, entry, acknowledge }], reached: Vec::new() }
+}
+
 fn has_payload(body: &Body) -> bool {
     matches!(
         body,
@@ -276,7 +283,7 @@ fn has_payload(body: &Body) -> bool {
             | Body::Tagged { .. }
             | Body::Unversioned { .. }
             | Body::Forwarded { .. }
-            | Body::Entry { .. }
+            | Body::Entries { .. }
     )
 }
 

@@ -1,6 +1,6 @@
 //! What logs, reports and cuts may have in bytes.
 
-use crate::net::{Net, majority, put, view};
+use crate::net::{Net, majority, one_entry, put, view};
 use mainstay_region::effect::Event;
 use mainstay_region::limits::{Config, Limits};
 use mainstay_region::log::Entry;
@@ -211,8 +211,10 @@ fn copies_do_not_keep_each_other_out_with_two_shards() {
         say(&mut net, at, 0, Body::Payload { id: id_of(10), counter: 1, operation: put(0, 100) });
     }
     let second = net.id(1);
-    let sent = |message: &Message, to: Party| match message.body {
-        Body::Entry { .. } => message.shard == 0 && to == Party::Member(second),
+    let sent = |message: &Message, to: Party| match &message.body {
+        Body::Entries { entries, .. } => {
+            entries.iter().all(|entry| entry.shard == 0) && to == Party::Member(second)
+        }
         _ => true,
     };
     pass_only(&mut net, 200, sent);
@@ -234,7 +236,7 @@ fn versions_without_an_operation_take_no_room() {
         say(&mut net, 0, 0, Body::VersionRequest { id: id_of(number) });
     }
     let third = Party::Member(net.id(2));
-    pass_only(&mut net, 300, |message, to| to != third || !matches!(message.body, Body::Entry { .. }));
+    pass_only(&mut net, 300, |message, to| to != third || !matches!(message.body, Body::Entries { .. }));
     assert_eq!(net.copies[&net.id(0)].log(0).filter(|(_, entry)| **entry == Entry::Void).count(), 20);
     let (pattern, operation) = (Pattern::OneHop, put(&[1; 900]));
     say(&mut net, 0, 0, Body::Operate { id: id_of(30), retry: false, pattern, operation });
@@ -255,8 +257,7 @@ fn a_copy_without_room_takes_what_has_no_operation() {
     let mut net = Net::new(3, Config { limits, ..majority() }, Pattern::OneHop);
     let (stamper, copy) = (net.id(0), net.id(1));
     let send = |net: &mut Net, counter, entry| {
-        let acknowledge = Acknowledge::Stamper;
-        let body = Body::Entry { counter, entry, acknowledge, stable: 0, everywhere: 0 };
+        let body = one_entry(counter, entry, Acknowledge::Stamper);
         let message = Message { view: net.view.id, shard: 0, body };
         net.step(copy, Event::Received { from: Party::Member(stamper), message });
         net.copies[&copy].log(0).count()

@@ -1,6 +1,6 @@
 //! One server: a copy of the region, its journal, and what waits for the journal.
 
-use super::oracle::Inspected;
+use super::oracle::{Inspected, Watched};
 use crate::group::process::Clock;
 use crate::random::Random;
 use mainstay_region::effect::{Effect, RecordNumber};
@@ -8,7 +8,6 @@ use mainstay_region::limits::Config;
 use mainstay_region::message::{Message, Party};
 use mainstay_region::region::Region;
 use mainstay_types::id::{Incarnation, StoreId};
-use mainstay_types::operation::Version;
 use mainstay_types::view::{Address, JoinerId, Member, MemberId, Offer, ViewId};
 use std::collections::VecDeque;
 
@@ -53,8 +52,8 @@ pub(crate) struct Host {
     pub(crate) learns_from: Option<MemberId>,
     /// What it was called when it asked to be filled: so it goes on being called for that.
     pub(crate) learn_id: Option<MemberId>,
-    /// Of each shard: the last version that the oracle has seen.
-    pub(crate) watched: Vec<Version>,
+    /// What the oracle has seen.
+    pub(crate) watched: Watched,
 }
 
 impl Host {
@@ -82,7 +81,7 @@ impl Host {
             learning: false,
             learns_from: None,
             learn_id: None,
-            watched: vec![Version::NONE; usize::from(config.shards)],
+            watched: Watched::new(config.shards),
         }
     }
 
@@ -165,7 +164,6 @@ impl Host {
         self.reported = None;
         (self.learned, self.learning) = (false, false);
         (self.learns_from, self.learn_id) = (None, None);
-        self.watched.iter_mut().for_each(|at| *at = Version::NONE);
     }
 
     /// A new life, on the store as it is, or on an empty one.
@@ -176,6 +174,7 @@ impl Host {
             self.store = next_store;
             self.trimmed = false;
         }
+        self.watched = Watched::new(config.shards);
         let records = self.journal.iter().map(Vec::as_slice);
         self.region = Some(Region::recover(config, records).map_err(|error| error.to_string())?);
         Ok(())

@@ -13,7 +13,7 @@ use mainstay_region::limits::Config;
 use mainstay_region::log::Entry;
 use mainstay_region::message::Body;
 use mainstay_region::operation::Outcome;
-use mainstay_region::record::Record;
+use mainstay_region::record::{Accepted, Record};
 use mainstay_region::region::{Phase, Region};
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::view::ViewId;
@@ -22,13 +22,28 @@ use std::collections::BTreeMap;
 /// What the agreed sequence has at a version.
 pub(crate) type Agreed = Option<(OperationId, Outcome)>;
 
+/// What was looked at of a copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    /// Of each shard: the last version that it applied.
+    applied: Vec<Version>,
+    /// So many of what it had accepted were in no record yet.
+    unrecorded: usize,
+}
+
+impl Watched {
+    /// Nothing, of a copy that begins its life.
+    pub(crate) fn new(shards: u16) -> Self {
+        Self { applied: vec![Version::NONE; usize::from(shards)], unrecorded: 0 }
+    }
+}
+
 /// One copy behind a step.
 pub(crate) struct Inspected<'a> {
     /// Its server.
     pub(crate) number: u8,
     pub(crate) region: &'a Region,
-    /// Of each shard: the last version of it that was looked at.
-    pub(crate) watched: &'a mut [Version],
+    pub(crate) watched: &'a mut Watched,
     /// The view that it reported for last.
     pub(crate) reported: Option<ViewId>,
     /// Records that it appended in the step.
@@ -79,20 +94,27 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let Inspected { number, region, watched, reported, appended } = inspected;
         let standing = region.standing();
-        for bytes in appended {
-            let record = postcard::from_bytes(bytes).expect("the region wrote it");
-            if let Record::Accepted { shard, counter, entry } = record {
-                let version = Version { view: standing, counter };
-                region_fenced::check(number, version, said_in, reported)?;
-                region_one_payload::check(&mut self.contents, number, shard, version, entry)?;
+        let recorded = appended.iter().filter_map(|bytes| {
+            match postcard::from_bytes(bytes).expect("the region wrote it") {
+                Record::Accepted { entries } => Some(entries),
+                _ => None,
             }
+        });
+        let accepted: Vec<Accepted> = recorded.flatten().chain(region.unrecorded().cloned()).collect();
+        // Those at the beginning were accepted in earlier steps.
+        let new = accepted.into_iter().skip(watched.unrecorded);
+        watched.unrecorded = region.unrecorded().count();
+        for Accepted { shard, counter, entry } in new {
+            let version = Version { view: standing, counter };
+            region_fenced::check(number, version, said_in, reported)?;
+            region_one_payload::check(&mut self.contents, number, shard, version, entry)?;
         }
         if region.phase() == Phase::Learning {
             return Ok(());
         }
         for shard in 0..self.config.shards {
             let state = region.state(shard);
-            let watched = &mut watched[usize::from(shard)];
+            let watched = &mut watched.applied[usize::from(shard)];
             if state.at == *watched {
                 continue;
             }

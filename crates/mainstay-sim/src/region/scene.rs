@@ -31,7 +31,7 @@ impl RegionWorld {
     /// Counts what is rare to be said.
     pub(crate) fn count(&mut self, body: &Body) {
         let reach = match body {
-            Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
+            Body::Acknowledged(done) if done.iter().any(|done| done.duplicate) => Reach::AnsweredFromTable,
             Body::Refused { refusal: Refusal::Busy(Limit::LogBytes), .. } => Reach::LogBytesFull,
             Body::Refused { refusal: Refusal::Busy(_), .. } => Reach::BusyRegion,
             Body::Has { .. } => Reach::PayloadFoundForGrant,

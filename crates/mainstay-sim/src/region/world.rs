@@ -99,6 +99,7 @@ impl RegionWorld {
             batch_bytes_max: 1024,
             expire_keys_max: 2,
             image_chunk_bytes_max: 8,
+            together_bytes_max: if small { 8 } else { 200 },
             checkpoint_tick_bytes_max: 300,
             repair_entries_max: 8,
             ..Limits::default()
@@ -400,7 +401,7 @@ impl RegionWorld {
         let ticked = matches!(event, Event::Tick);
         region.step(now, event, &mut out);
         self.oracle.answered(region, self.now, &out)?;
-        let sends_again = |effect: &Effect| matches!(effect, Effect::Send { message, .. } if matches!(message.body, Body::Entry { .. }));
+        let sends_again = |effect: &Effect| matches!(effect, Effect::Send { message, .. } if matches!(message.body, Body::Entries { .. }));
         if ticked && out.iter().any(sends_again) {
             self.reached.hit(Reach::SentAgain);
         }

@@ -4,11 +4,10 @@ use super::world::{Next, World};
 use crate::group::setup::BEAT_NS;
 use crate::properties::{Property, Violation, one_side_serves, region_bounded, rejoins};
 use crate::region::clients::{Scene, SimClient};
-use crate::region::oracle::Inspected;
+use crate::region::oracle::{Inspected, Watched};
 use mainstay_region::region::{Phase, Region};
 use mainstay_replica::definition::RegionId;
 use mainstay_replica::effect::Effect;
-use mainstay_types::operation::Version;
 use mainstay_types::view::ViewId;
 
 /// How long after the last fault all must be in one view that serves, and all clients have been served, in beats.
@@ -59,7 +58,7 @@ impl World {
         for (id, definition, region) in running.regions() {
             let oracle = self.oracles.get_mut(&id).expect("each region has one");
             let watched = node.watched.entry(id);
-            let watched = watched.or_insert_with(|| vec![Version::NONE; usize::from(definition.shards)]);
+            let watched = watched.or_insert_with(|| Watched::new(definition.shards));
             let appended = out.iter().filter_map(|effect| match effect {
                 Effect::Append { region, bytes, .. } if *region == id => Some(bytes.as_slice()),
                 _ => None,

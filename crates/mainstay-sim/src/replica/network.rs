@@ -85,7 +85,7 @@ impl World {
 
     pub(crate) fn count(&mut self, body: &Body) {
         let reach = match body {
-            Body::Acknowledged(done) if done.duplicate => Reach::AnsweredFromTable,
+            Body::Acknowledged(done) if done.iter().any(|done| done.duplicate) => Reach::AnsweredFromTable,
             Body::Forwarded { retry: true, .. } => Reach::RetriedElsewhere,
             Body::Image { .. } => Reach::ImageSent,
             Body::Answer { found: Err(mainstay_region::message::Refusal::NoLease), .. } => {

@@ -4,6 +4,7 @@ use super::patterns::Wish;
 use super::slow::{Slow, Writing};
 use crate::group::process::Clock;
 use crate::random::Random;
+use crate::region::oracle::Watched;
 use mainstay_group::record::Record;
 use mainstay_region::effect::RecordNumber;
 use mainstay_region::patterns::Pattern;
@@ -11,7 +12,6 @@ use mainstay_replica::config::Stored;
 use mainstay_replica::definition::RegionId;
 use mainstay_replica::replica::Replica;
 use mainstay_types::id::StoreId;
-use mainstay_types::operation::Version;
 use mainstay_types::rules::Rules;
 use mainstay_types::view::{Address, Offer, ViewId};
 use std::collections::{BTreeMap, VecDeque};
@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) leaving: bool,
     pub(crate) wishes: BTreeMap<(RegionId, Pattern), Wish>,
     /// Of each region and shard: the last version that the oracle has seen.
-    pub(crate) watched: BTreeMap<RegionId, Vec<Version>>,
+    pub(crate) watched: BTreeMap<RegionId, Watched>,
     /// Of each region: the view that it was seen to serve, and whether it has stopped in it since.
     pub(crate) served: BTreeMap<RegionId, (ViewId, bool)>,
 }

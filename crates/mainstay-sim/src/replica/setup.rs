@@ -56,6 +56,7 @@ impl Setup {
             duplicate_results_max: if random.chance(200) { 4 } else { 32 },
             history_entries_max: 512,
             image_chunk_bytes_max: 8,
+            together_bytes_max: if small { 8 } else { 200 },
             checkpoint_tick_bytes_max: 300,
             repair_entries_max: 8,
             ..Limits::default()
