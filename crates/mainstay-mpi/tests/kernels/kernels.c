@@ -133,7 +133,8 @@ static void pool(int rounds)
         for (int i = 0; i < rounds; i++) {
             int values[64];
             for (int k = 0; k < 64; k++)
-                values[k] = rank * 1000 + i + k;
+                // The sender's rank is what is above the last three digits, however many rounds there are.
+                values[k] = rank * 1000 + i % 900 + k;
             // Messages of many lengths, fewer than the receiver has room for.
             MPI_Send(values, 1 + i % 64, MPI_INT, 0, 5, MPI_COMM_WORLD);
         }
