@@ -1,11 +1,13 @@
 //! The table of commands: which of Redis's a region does, and those of our own.
 
+use crate::gateway::resume::position;
 use bytes::Bytes;
 use mainstay_region::batch::Batch;
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_types::id::{ClientId, Sequence};
+use mainstay_types::operation::Version;
 use std::net::SocketAddr;
 
 mod names;
@@ -156,6 +158,13 @@ pub enum Command {
         /// They are patterns.
         pattern: bool,
     },
+    /// Tell of changes of keys, with their versions.
+    SubscribeToKeys {
+        /// Which keys.
+        pattern: Bytes,
+        /// Up to where the client has heard of each shard; none: it hears what comes.
+        from: Vec<(u16, Version)>,
+    },
     /// Do not any more.
     Unsubscribe {
         /// Their names; none: all.
@@ -238,6 +247,12 @@ pub enum CommandError {
         /// What was given.
         given: String,
     },
+    /// Not a version of a shard.
+    #[error("ERR '{given}' is no version of a shard, SHARD:VIEW-COUNTER")]
+    NoPosition {
+        /// What was given.
+        given: String,
+    },
     /// Not a pattern.
     #[error("ERR '{given}' is no pattern of a region: {}", Pattern::ALL.map(Pattern::name).join(", "))]
     NoPattern {
@@ -294,6 +309,15 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("UNSUBSCRIBE" | "PUNSUBSCRIBE", _) => {
             Command::Unsubscribe { names: arguments.to_vec(), pattern: name.starts_with('P') }
         }
+        ("MAINSTAY.SUBSCRIBE", [pattern]) => {
+            Command::SubscribeToKeys { pattern: pattern.clone(), from: Vec::new() }
+        }
+        ("MAINSTAY.SUBSCRIBE", [pattern, from, versions @ ..])
+            if from.eq_ignore_ascii_case(b"FROM") && !versions.is_empty() =>
+        {
+            Command::SubscribeToKeys { pattern: pattern.clone(), from: positions(versions)? }
+        }
+        ("MAINSTAY.SUBSCRIBE", [_, _, ..]) => return Err(CommandError::Syntax),
         ("UNWATCH", []) => Command::Unwatch,
         ("MULTI", []) => Command::Multi,
         ("EXEC", []) => Command::Exec,
@@ -415,6 +439,19 @@ fn identify(client: &Bytes, sequence: &Bytes, again: bool) -> Result<Command, Co
         return Err(CommandError::NoInteger);
     }
     Ok(Command::Identify(Identity { client, sequence, again }))
+}
+
+/// Versions of shards: each a word, or several in one with blanks or commas between them, as they are told.
+fn positions(words: &[Bytes]) -> Result<Vec<(u16, Version)>, CommandError> {
+    let mut read = Vec::new();
+    for word in words {
+        let text = String::from_utf8_lossy(word);
+        for given in text.split([' ', ',']).filter(|given| !given.is_empty()) {
+            let none = || CommandError::NoPosition { given: given.to_owned() };
+            read.push(position(given).ok_or_else(none)?);
+        }
+    }
+    if read.is_empty() { Err(CommandError::Syntax) } else { Ok(read) }
 }
 
 fn address(word: &Bytes) -> Result<SocketAddr, CommandError> {

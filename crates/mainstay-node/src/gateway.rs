@@ -39,6 +39,7 @@ pub(crate) mod feed;
 pub(crate) mod naming;
 mod numbering;
 mod reads;
+pub(crate) mod resume;
 pub(crate) mod scan;
 pub(crate) mod transaction;
 
@@ -307,6 +308,7 @@ impl Gateway {
         self.client_out = client_out;
         self.client_effects(now, out);
         self.follow(out);
+        self.resume_first(now, out);
         for request in self.reads.keys().copied().collect::<Vec<_>>() {
             self.send_read(now, request, out);
         }
@@ -460,6 +462,7 @@ impl Gateway {
         self.overhear(&message);
         match message.body {
             _ if client == self.follower() => self.followed(now, message, out),
+            _ if self.resumes(client) => self.heard_before(now, message, out),
             // Requests are counted from one in each life: an answer to a former one may bear a number that is asked for now.
             Body::Answer { .. } if client != self.reader => {}
             Body::Answer { request, found: Ok(found) } => self.answered(now, request, found, out),

@@ -41,6 +41,11 @@ impl Glob {
         bytes.collect()
     }
 
+    /// Whether it matches one key alone.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Byte(_)))
+    }
+
     /// Whether it matches all of a key.
     pub(crate) fn matches(&self, key: &[u8]) -> bool {
         let (mut at, mut part) = (0, 0);

@@ -568,7 +568,7 @@ impl Node {
         let from = self.replica.name();
         self.gateway.overhear(&message);
         self.natives.tell(client, from, &message);
-        let follows = (client == self.gateway.follower()).then_some(&Route::Here);
+        let follows = self.gateway.follows(client).then_some(&Route::Here);
         match follows.or_else(|| self.routes.get(&client)) {
             Some(Route::Here) => self.gateway.received(now, from, client, message, &mut self.asked),
             Some(&Route::Through(to)) => {

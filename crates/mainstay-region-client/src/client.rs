@@ -1,5 +1,6 @@
 //! The client: begins operations, drives the region's client machine and the connections while it waits, and says how each ended.
 
+use crate::changes::Following;
 use crate::error::{ConnectError, WriteError, named};
 use crate::links::{Links, socket_of};
 use crate::reads::{Inspected, Read};
@@ -73,6 +74,8 @@ pub struct Client {
     /// What [`Self::inspect`] waits for, and what came of it.
     pub(crate) inspecting: Option<OperationId>,
     pub(crate) inspected: Option<Inspected>,
+    /// What [`Self::subscribe`] began.
+    pub(crate) following: Option<Following>,
     pub(crate) explanation: String,
     refused: Option<String>,
     ticked_at: Instant,
@@ -132,6 +135,7 @@ impl Client {
             next_read: fastrand::u64(..) >> 1,
             inspecting: None,
             inspected: None,
+            following: None,
             explanation: "nobody has answered yet".to_owned(),
             refused: None,
             ticked_at: now,
@@ -309,6 +313,7 @@ impl Client {
             self.ticked_at = now;
             self.machine.tick(self.now(), &mut self.machine_out);
             self.ask_reads_again(now);
+            self.drive_following();
             if let Some(explanation) = self.links.why_none() {
                 self.explanation = explanation;
             }
@@ -325,6 +330,9 @@ impl Client {
                 if self.number.is_none() {
                     self.go_by(number, Sequence::default());
                 }
+            }
+            ToClient::Message { from: member, message } if self.is_of_changes(&message) => {
+                self.hear_of_changes(member, message);
             }
             ToClient::Message { message: Message { body: Body::Answer { request, found }, .. }, .. } => {
                 self.answered(request, found);
@@ -359,6 +367,7 @@ impl Client {
         self.say_hello_so();
         self.perform();
         self.ask_all_reads();
+        self.follow_anew();
     }
 
     /// The region is served, and lacks a role that it requires.
@@ -390,6 +399,26 @@ impl Client {
         self.used_at = Instant::now();
         self.say_hello_so();
         self.say_to_all(&ToServer::Named(number));
+        // With the former number its subscriptions are gone.
+        self.follow_anew();
+    }
+
+    /// What is followed is to be asked for again.
+    fn follow_anew(&mut self) {
+        if let Some(following) = &mut self.following {
+            following.stop();
+            self.drive_following();
+        }
+    }
+
+    /// The number of the connection to a server, if there is one.
+    pub(crate) fn connection_to(&self, server: SocketAddr) -> Option<u64> {
+        self.links.connection(server)
+    }
+
+    /// Breaks the connection to a server; another one is made.
+    pub(crate) fn drop_connection(&mut self, server: SocketAddr) {
+        self.links.drop_connection(server);
     }
 
     fn say_hello_so(&mut self) {

@@ -1,7 +1,7 @@
 //! How a call ends when it does not end as it should. Each says whether an operation took effect.
 
 use mainstay_region::operation::TooLong;
-use mainstay_types::operation::OperationId;
+use mainstay_types::operation::{OperationId, Version};
 
 /// No connection to a region came about. Nothing was asked for.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -86,4 +86,39 @@ pub enum WriteError {
 pub struct ReadError {
     /// What was heard last.
     pub explanation: String,
+}
+
+/// Changes are not told, or not any more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SubscribeError {
+    /// No server keeps what comes next: each keeps the last changes of a shard alone, and none from before it was filled anew.
+    #[error(
+        "changes of shard {shard} were missed: what comes behind version {oldest} is kept; subscribe anew, then read what there is"
+    )]
+    Missed {
+        /// The shard.
+        shard: u16,
+        /// From where on the server that was asked last keeps them.
+        oldest: Version,
+    },
+    /// Positions of another region.
+    #[error("{given} positions were given, and the region has {shards} shards")]
+    Shards {
+        /// How many.
+        given: usize,
+        /// One for each of these.
+        shards: u16,
+    },
+    /// The region keeps no versions.
+    #[error("a region without versions tells of no changes")]
+    NoVersions,
+    /// Nobody said where the region stands. Nothing was subscribed to.
+    #[error("nobody says where the region stands: {explanation}")]
+    NoAnswer {
+        /// What was heard last.
+        explanation: String,
+    },
+    /// There is no subscription.
+    #[error("nothing is subscribed to")]
+    NotSubscribed,
 }

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod changes;
 pub mod client;
 pub mod error;
 pub mod settings;
@@ -29,9 +30,11 @@ mod links;
 mod reads;
 mod wire;
 
+pub use crate::changes::{Change, Positions};
 pub use crate::client::{Client, Written};
-pub use crate::error::{ConnectError, ReadError, WriteError};
+pub use crate::error::{ConnectError, ReadError, SubscribeError, WriteError};
 pub use crate::reads::{Inspected, Near, Value};
 pub use crate::settings::Settings;
 pub use mainstay_region::operation::{Operation, Outcome};
 pub use mainstay_tls::{TlsClient, TlsError, TlsFiles};
+pub use mainstay_types::operation::Version;

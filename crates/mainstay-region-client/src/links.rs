@@ -43,6 +43,8 @@ struct Link {
     error: String,
     /// What ended the last attempt ends the next one too.
     refused: bool,
+    /// Connections made until now.
+    made: u64,
 }
 
 #[derive(Debug)]
@@ -87,7 +89,8 @@ impl Links {
         for &to in servers {
             if !self.links.iter().any(|link| link.to == to) {
                 let error = "not connected yet".to_owned();
-                self.links.push(Link { to, open: None, retry_at: Instant::now(), error, refused: false });
+                let retry_at = Instant::now();
+                self.links.push(Link { to, open: None, retry_at, error, refused: false, made: 0 });
             }
         }
     }
@@ -95,6 +98,20 @@ impl Links {
     /// Everybody.
     pub(crate) fn servers(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.links.iter().map(|link| link.to)
+    }
+
+    /// The number of the connection to a server; `None` if none has come about.
+    pub(crate) fn connection(&self, to: SocketAddr) -> Option<u64> {
+        let link = self.links.iter().find(|link| link.to == to)?;
+        link.open.as_ref().filter(|open| open.connected).map(|_| link.made)
+    }
+
+    /// Breaks the connection to a server: with the next [`Self::turn`] another one is made.
+    pub(crate) fn drop_connection(&mut self, to: SocketAddr) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.to == to) {
+            link.open = None;
+            link.retry_at = Instant::now();
+        }
     }
 
     /// Why there is no connection to anybody; nothing if there is one.
@@ -200,6 +217,7 @@ impl Link {
     fn connect(&mut self, hello: &[u8], tls: Option<&TlsClient>, now: Instant) {
         match Wire::begin(self.to, tls) {
             Ok(wire) => {
+                self.made += 1;
                 self.open = Some(Open {
                     wire,
                     connected: false,

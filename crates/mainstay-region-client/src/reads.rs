@@ -135,11 +135,16 @@ impl Client {
         }
     }
 
-    fn shards(&self) -> u16 {
+    pub(crate) fn shards(&self) -> u16 {
         self.standing.as_ref().map_or(1, |standing| standing.shards)
     }
 
-    fn read(&mut self, shard: u16, query: Query, freshness: Freshness) -> Result<Found, ReadError> {
+    pub(crate) fn read(
+        &mut self,
+        shard: u16,
+        query: Query,
+        freshness: Freshness,
+    ) -> Result<Found, ReadError> {
         self.hear_of_roles();
         let deadline = Instant::now() + self.settings.deadline;
         self.next_read += 1;

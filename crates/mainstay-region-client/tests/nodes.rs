@@ -9,7 +9,10 @@ use mainstay_region::limits::Limits;
 use mainstay_region::message::{Body, Message};
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_region::patterns::Pattern;
-use mainstay_region_client::{Client, ConnectError, Inspected, Settings, TlsClient, TlsFiles};
+use mainstay_region_client::{
+    Change, Client, ConnectError, Inspected, Positions, Settings, SubscribeError, TlsClient, TlsFiles,
+    Version,
+};
 use mainstay_tls::testing::Authority;
 use mainstay_types::id::{ClientId, ClusterId, Sequence, ThreadId};
 use mainstay_types::operation::OperationId;
@@ -194,6 +197,99 @@ fn a_client_reads_writes_and_counts_by_every_pattern_while_a_node_is_killed() {
     assert_eq!((next.id.sequence, next.outcome), (newest.id.sequence.next(), Outcome::Counted(2)));
     let never = OperationId { sequence: next.id.sequence.next(), ..next.id };
     assert_eq!(resumed.inspect(never, b"m"), Ok(Inspected::NotSeen));
+}
+
+/// The next changes of a subscription, so many.
+fn next_changes(client: &mut Client, count: usize) -> Vec<Change> {
+    let next = |client: &mut Client| client.next_change(PATIENCE).expect("nothing is missed");
+    (0..count).map(|_| next(client).expect("it is told")).collect()
+}
+
+fn keys_of(changes: &[Change]) -> Vec<&[u8]> {
+    changes.iter().flat_map(|change| &change.keys).map(|(key, _)| key.as_slice()).collect()
+}
+
+#[test]
+fn changes_are_told_once_each_also_when_the_node_that_tells_dies_and_in_another_life_of_the_client() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let (nodes, mut client) = three(folder.path());
+    client.put(b"a/before", b"it is not told").expect("it is written");
+    let mut listener =
+        Client::connect(&nodes.each_ref().map(|node| node.nodes_at), "data", patient()).expect("it serves");
+    assert_eq!(listener.next_change(Duration::ZERO), Err(SubscribeError::NotSubscribed));
+    let wrong = listener.subscribe(b"", Some(Positions(vec![Version::NONE])));
+    assert_eq!(wrong, Err(SubscribeError::Shards { given: 1, shards: 16 }));
+    listener.subscribe(b"a/", None).expect("it serves");
+    let begun = listener.positions().expect("it has subscribed");
+    let put = client.put(b"a/1", b"one").expect("it is written");
+    client.put(b"b/1", b"not of the prefix").expect("it is written");
+    let told = next_changes(&mut listener, 1).remove(0);
+    assert_eq!((told.version, told.possible_duplicate, told.ended), (put.version, false, false));
+    assert_eq!(told.keys, [(b"a/1".to_vec(), Some(b"one".to_vec()))]);
+    client.remove(b"a/1").expect("it is removed");
+    assert_eq!(next_changes(&mut listener, 1)[0].keys, [(b"a/1".to_vec(), None)]);
+
+    // Under a full window, killed in between: each is told, once, in the order of its shard.
+    let telling = listener.told_by().expect("somebody tells");
+    let mut left: Vec<Node> = nodes.into();
+    let names: Vec<String> = (0..60).map(|number| format!("a/{number:02}")).collect();
+    let mut dying =
+        Some(left.remove(left.iter().position(|node| node.nodes_at == telling).expect("a node tells")));
+    for (number, name) in names.iter().enumerate() {
+        client
+            .begin(Operation::Put { key: name.as_str().into(), value: b"v".into() })
+            .expect("there is room");
+        if number == 30 {
+            dying.take().expect("it runs").kill();
+        }
+    }
+    while let Some((_, ended)) = client.next_ended() {
+        ended.expect("two of three go on");
+    }
+    let told = next_changes(&mut listener, names.len());
+    let mut last = std::collections::BTreeMap::new();
+    for change in &told {
+        assert!(last.insert(change.shard, change.version).is_none_or(|before| before < change.version));
+    }
+    let mut keys = keys_of(&told);
+    keys.sort_unstable();
+    assert_eq!(keys, names.iter().map(String::as_bytes).collect::<Vec<_>>());
+    assert_ne!(listener.told_by(), Some(telling));
+
+    // What was not taken is told to the next life, and what was taken is not.
+    let half = listener.positions().expect("it listens");
+    client.put(b"a/late", b"v").expect("it is written");
+    drop(listener);
+    let servers: Vec<SocketAddr> = left.iter().map(|node| node.nodes_at).collect();
+    let mut next = Client::connect(&servers, "data", patient()).expect("it serves");
+    next.subscribe(b"a/", Some(half)).expect("it serves");
+    assert_eq!(keys_of(&next_changes(&mut next, 1)), [b"a/late"]);
+    assert_eq!(next.next_change(Duration::from_millis(50)), Ok(None));
+    next.subscribe(b"a/", Some(begun.clone())).expect("it serves");
+    assert_eq!(next_changes(&mut next, names.len() + 3).len(), names.len() + 3, "all from the beginning");
+
+    // What no node keeps is missed, and that is said.
+    for number in 0..Limits::default().history_entries_max + 10 {
+        client
+            .begin(Operation::Put { key: b"a/1".into(), value: number.to_string().as_str().into() })
+            .expect("there is room");
+    }
+    while let Some((_, ended)) = client.next_ended() {
+        ended.expect("two of three go on");
+    }
+    next.subscribe(b"a/1", Some(begun)).expect("it serves");
+    // Of other shards something may be told before.
+    let ended = loop {
+        match next.next_change(PATIENCE) {
+            Ok(told) => assert!(told.is_some(), "it is told, or that it is missed"),
+            Err(ended) => break ended,
+        }
+    };
+    assert!(matches!(ended, SubscribeError::Missed { .. }), "{ended:?}");
+    assert_eq!(next.next_change(PATIENCE), Err(SubscribeError::NotSubscribed));
+    next.subscribe(b"a/1", None).expect("it begins anew");
+    client.put(b"a/1", b"last").expect("it is written");
+    assert_eq!(keys_of(&next_changes(&mut next, 1)), [b"a/1"]);
 }
 
 /// What a node says to these bytes, until it ends the connection or has said `frames` frames.

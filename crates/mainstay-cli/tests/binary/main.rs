@@ -21,5 +21,6 @@ mod roles;
 mod serve;
 mod sim;
 mod snapshot;
+mod subscribing;
 mod topology;
 mod transport;

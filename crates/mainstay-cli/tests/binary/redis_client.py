@@ -77,11 +77,63 @@ class Client:
         return self.anywhere(work)
 
 
+class Listener(threading.Thread):
+    """Hears of every change of a key, once: when its node dies it goes on at another, behind what it has heard."""
+
+    def __init__(self, key):
+        super().__init__(daemon=True)
+        self.key = key
+        self.stands = None
+        self.heard = []
+        self.problem = None
+        self.ready = threading.Event()
+
+    def run(self):
+        node = 0
+        while self.problem is None:
+            node += 1
+            connection = redis.Connection(port=ports[node % len(ports)], decode_responses=True, socket_timeout=20)
+            try:
+                connection.connect()
+                # Whatever the version of redis-py begins with: pushes of RESP3 it keeps to itself.
+                connection.send_command("HELLO", 2)
+                connection.read_response()
+                begin = [] if self.stands is None else ["FROM", self.stands]
+                connection.send_command("MAINSTAY.SUBSCRIBE", self.key, *begin)
+                self.hear(connection)
+            except (redis.ConnectionError, redis.TimeoutError):
+                pass
+            except redis.ResponseError as error:
+                # A node that was filled anew, or whose copy is behind, does not have what comes next: another one has.
+                if not str(error).startswith(("MISSED", *REPEATED)):
+                    self.problem = str(error)
+            finally:
+                connection.disconnect()
+            time.sleep(0.02)
+
+    def hear(self, connection):
+        while True:
+            kind, *_, data = connection.read_response()
+            if kind != "pmessage":
+                continue
+            word, *rest = data.split(" ")
+            if word == "from":
+                self.stands = rest[0]
+                self.ready.set()
+                continue
+            view, counter, _, shard = rest
+            self.stands = f"{shard}:{view}-{counter}"
+            self.heard.append(self.stands)
+
+
 def expect(told, expected, what):
     if told != expected:
         raise SystemExit(f"{what}: {told!r} instead of {expected!r}")
 
 
+listener = Listener("counter")
+listener.start()
+listener.ready.wait(60)
 client = Client()
 rounds = 0
 while rounds < 20 or not stopped.is_set():
@@ -97,6 +149,13 @@ while rounds < 20 or not stopped.is_set():
         # The first attempt was not done, and this one came to compare behind a write of nobody.
         raise SystemExit("a watched key changed that nobody wrote")
     expect(len(done), 1, "WATCH")
+
+for _ in range(3000):
+    if len(listener.heard) >= rounds:
+        break
+    time.sleep(0.02)
+expect(listener.problem, None, "MAINSTAY.SUBSCRIBE")
+expect((len(listener.heard), len(set(listener.heard))), (rounds, rounds), "changes of the counter, all and different ones")
 
 for port in ports:
     node = connect(port)

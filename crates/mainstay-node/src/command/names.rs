@@ -33,6 +33,7 @@ pub const NAMES: &[&str] = &[
     "MAINSTAY.LEAVE",
     "MAINSTAY.PATTERN",
     "MAINSTAY.STATUS",
+    "MAINSTAY.SUBSCRIBE",
     "MAINSTAY.VERSIONS",
     "MGET",
     "MSET",

@@ -182,6 +182,9 @@ impl Gateway {
             Command::Subscribe { names, pattern } => {
                 return self.subscribe(now, session, names, pattern, out);
             }
+            Command::SubscribeToKeys { pattern, from } => {
+                return self.subscribe_to_keys(now, session, (pattern, from), out);
+            }
             Command::Unsubscribe { names, pattern } => self.unsubscribe(session, names, pattern, out),
             Command::Multi => {
                 open.transaction = Some(Transaction::default());
@@ -272,13 +275,16 @@ impl Gateway {
 /// What a connection of RESP2 is told that is subscribed, and must not take an answer for a message; `None`: it may do that.
 fn while_subscribed(command: &Command) -> Option<Reply> {
     match command {
-        Command::Subscribe { .. } | Command::Unsubscribe { .. } | Command::Quit => None,
+        Command::Subscribe { .. }
+        | Command::SubscribeToKeys { .. }
+        | Command::Unsubscribe { .. }
+        | Command::Quit => None,
         Command::Ping(text) => {
             let text = Reply::Bulk(text.clone().unwrap_or_default());
             Some(Reply::Array(vec![Reply::text("pong"), text]))
         }
         _ => Some(Reply::Error(
-            "ERR a connection of RESP2 that is subscribed does SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE, PING and QUIT alone"
+            "ERR a connection of RESP2 that is subscribed does SUBSCRIBE, PSUBSCRIBE, MAINSTAY.SUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE, PING and QUIT alone"
                 .to_owned(),
         )),
     }
@@ -290,7 +296,19 @@ fn wants_to_be_alone(came: &Came) -> bool {
     let name = words.first().map_or_else(Vec::new, |name| name.to_ascii_uppercase());
     matches!(
         &name[..],
-        b"EXEC" | b"WATCH" | b"SCAN" | b"KEYS" | b"DBSIZE" | b"MSET" | b"SUBSCRIBE" | b"PSUBSCRIBE"
+        b"EXEC"
+            | b"WATCH"
+            | b"SCAN"
+            | b"KEYS"
+            | b"DBSIZE"
+            | b"MSET"
+            | b"MSETNX"
+            | b"RENAME"
+            | b"RENAMENX"
+            | b"COPY"
+            | b"SUBSCRIBE"
+            | b"PSUBSCRIBE"
+            | b"MAINSTAY.SUBSCRIBE"
     )
 }
 

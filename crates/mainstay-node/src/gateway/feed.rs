@@ -4,14 +4,16 @@
 //! |---|---|
 //! | `__keyspace@0__:KEY` | `set`, `del` or `expired` |
 //! | `__keyevent@0__:EVENT` | the key |
-//! | `__mainstay@0__:KEY` | the event, view and counter of its version, and 1 if it may be a repetition |
+//! | `__mainstay@0__:KEY` | the event, view and counter of its version, 1 if it may be a repetition, the shard |
 //!
 //! A shard's changes come in the order of their versions, each once. The node follows its copy from the version at which it was when somebody
 //! subscribed; when a view begins it says up to where it has heard. If the copy cannot go on from there, because it was filled anew, whoever
-//! subscribed here is told so and closed: nobody is left in the belief of having heard everything.
+//! subscribed here is told so and closed: nobody is left in the belief of having heard everything. Who begins behind versions that it names:
+//! [`super::resume`].
 
+use super::resume::{Position, Resuming, names_of};
 use super::{Gateway, GatewayEffect, Place};
-use crate::command::{OWN_KEYS, Together};
+use crate::command::Together;
 use crate::glob::Glob;
 use crate::resp::{Protocol, Reply};
 use crate::session::Session;
@@ -21,16 +23,26 @@ use mainstay_region::state::Applied;
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::Version;
 use mainstay_types::time::Time;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Channels and patterns of one connection.
-const SUBSCRIPTIONS_MAX: usize = 1024;
+pub(super) const SUBSCRIPTIONS_MAX: usize = 1024;
 
 /// What a connection is told of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Subscriptions {
     channels: BTreeSet<Bytes>,
-    patterns: BTreeMap<Bytes, Glob>,
+    patterns: BTreeMap<Bytes, Followed>,
+}
+
+/// A pattern that is followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Followed {
+    glob: Glob,
+    /// Of each shard, up to where the connection knows that it was told; without any, it is told what comes, and not up to where.
+    behind: Vec<Version>,
+    /// Shards with keys that can match.
+    shards: BTreeSet<u16>,
 }
 
 impl Subscriptions {
@@ -40,11 +52,36 @@ impl Subscriptions {
 
     fn add(&mut self, name: Bytes, pattern: bool) {
         if pattern {
-            let glob = Glob::new(&name);
-            self.patterns.insert(name, glob);
+            let (behind, shards) = (Vec::new(), BTreeSet::new());
+            let followed = Followed { glob: Glob::new(&name), behind, shards };
+            self.patterns.entry(name).or_insert(followed);
         } else {
             self.channels.insert(name);
         }
+    }
+
+    /// Follows a pattern whose changes were told up to these versions.
+    pub(super) fn follow(&mut self, name: Bytes, shards: BTreeSet<u16>, behind: Vec<Version>) {
+        let glob = Glob::new(&name);
+        self.patterns.insert(name, Followed { glob, behind, shards });
+    }
+
+    /// Everything was told up to these versions: those that a pattern's client does not know yet, of the shards that concern it.
+    pub(super) fn told_up_to(&mut self, heard: &[Version]) -> Vec<(Bytes, Vec<Position>)> {
+        let mut news = Vec::new();
+        for (name, followed) in &mut self.patterns {
+            let mut positions = Vec::new();
+            for ((shard, known), heard) in (0..).zip(&mut followed.behind).zip(heard) {
+                if *heard > *known && followed.shards.contains(&shard) {
+                    *known = *heard;
+                    positions.push((shard, *heard));
+                }
+            }
+            if !positions.is_empty() {
+                news.push((name.clone(), positions));
+            }
+        }
+        news
     }
 
     fn remove(&mut self, name: &Bytes, pattern: bool) {
@@ -63,44 +100,68 @@ impl Subscriptions {
         }
     }
 
-    /// Appends what a message on a channel is to this connection.
-    fn put(&self, protocol: Protocol, channel: &Bytes, message: &Bytes, out: &mut Vec<u8>) {
+    /// Appends what a message on a channel is to this connection: one of a change of that shard and version.
+    fn put(
+        &self,
+        protocol: Protocol,
+        (shard, version): (u16, Version),
+        [channel, message]: &[Bytes; 2],
+        out: &mut Vec<u8>,
+    ) {
         let (channel_said, message) = (Reply::Bulk(channel.clone()), Reply::Bulk(message.clone()));
         if self.channels.contains(channel) {
             let items = vec![Reply::text("message"), channel_said.clone(), message.clone()];
             Reply::Push(items).put(protocol, out);
         }
-        for (name, _) in self.patterns.iter().filter(|(_, glob)| glob.matches(channel)) {
-            let name = Reply::Bulk(name.clone());
-            let items = vec![Reply::text("pmessage"), name, channel_said.clone(), message.clone()];
-            Reply::Push(items).put(protocol, out);
+        for (name, followed) in &self.patterns {
+            let told = followed.behind.get(usize::from(shard)).is_some_and(|told| version <= *told);
+            if !told && followed.glob.matches(channel) {
+                let items = [Reply::Bulk(name.clone()), channel_said.clone(), message.clone()];
+                Reply::Push([Reply::text("pmessage")].into_iter().chain(items).collect()).put(protocol, out);
+            }
         }
     }
 }
 
 /// Who waits for changes to be followed.
 #[derive(Debug)]
-struct Subscribing {
-    place: Place,
-    names: Vec<Bytes>,
-    pattern: bool,
-    since: Time,
+pub(super) struct Subscribing {
+    pub(super) place: Place,
+    pub(super) to: To,
+    pub(super) since: Time,
+}
+
+/// What they subscribe to.
+#[derive(Debug)]
+pub(super) enum To {
+    /// Channels, or patterns of them, from now on.
+    Names { names: Vec<Bytes>, pattern: bool },
+    /// Changes of keys behind these versions; none: from now on.
+    Keys { pattern: Bytes, from: Vec<Position> },
 }
 
 /// What a node follows.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// In whose name.
-    client: ClientId,
+    pub(super) client: ClientId,
     /// Up to where each shard was heard, once that is known; empty: nothing is followed.
-    heard: Vec<Option<Version>>,
-    sessions: BTreeSet<u64>,
-    waiting: Vec<Subscribing>,
+    pub(super) heard: Vec<Option<Version>>,
+    pub(super) sessions: BTreeSet<u64>,
+    pub(super) waiting: Vec<Subscribing>,
+    /// Who is told what was before, one after the other: the first is under way.
+    pub(super) resuming: VecDeque<Resuming>,
+    /// Attempts to do so, in the names of so many clients.
+    pub(super) attempts: u32,
+    /// When up to where was told last.
+    pub(super) positions_told: Time,
 }
 
 impl Feed {
     pub(crate) fn new(client: ClientId) -> Self {
-        Self { client, heard: Vec::new(), sessions: BTreeSet::new(), waiting: Vec::new() }
+        let (heard, sessions, waiting) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let (resuming, positions_told) = (VecDeque::new(), Time::EPOCH);
+        Self { client, heard, sessions, waiting, resuming, attempts: 0, positions_told }
     }
 }
 
@@ -109,6 +170,12 @@ impl Gateway {
     #[must_use]
     pub fn follower(&self) -> ClientId {
         self.feed.client
+    }
+
+    /// Whether this is such a name.
+    #[must_use]
+    pub fn follows(&self, client: ClientId) -> bool {
+        client == self.feed.client || self.resumes(client)
     }
 
     pub(super) fn subscribe(
@@ -125,7 +192,17 @@ impl Gateway {
             return open.take_answered(Reply::Error(error));
         }
         let place = Place { session, command: open.take(1, Together::One) };
-        self.feed.waiting.push(Subscribing { place, names, pattern, since: now });
+        self.wait_for_feed(now, Subscribing { place, to: To::Names { names, pattern }, since: now }, out);
+    }
+
+    /// Somebody subscribes once all shards are followed.
+    pub(super) fn wait_for_feed(
+        &mut self,
+        now: Time,
+        subscribing: Subscribing,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        self.feed.waiting.push(subscribing);
         if self.feed.heard.is_empty() {
             self.feed.heard = vec![None; usize::from(self.config.shards)];
             self.follow(out);
@@ -144,10 +221,22 @@ impl Gateway {
         let late = |waiting: &mut Subscribing| now.since(waiting.since) >= held_max;
         for Subscribing { place, .. } in self.feed.waiting.extract_if(.., late).collect::<Vec<_>>() {
             let refusal = self.refusal("not subscribed");
-            self.answer(place, refusal, out);
-            self.proceed(now, place.session, out);
+            self.not_subscribed(now, place, refusal, out);
         }
+        self.tick_resuming(now, out);
+        self.tell_positions(now, out);
         self.unfollow(out);
+    }
+
+    pub(super) fn not_subscribed(
+        &mut self,
+        now: Time,
+        place: Place,
+        refusal: Reply,
+        out: &mut Vec<GatewayEffect>,
+    ) {
+        self.answer(place, refusal, out);
+        self.proceed(now, place.session, out);
     }
 
     /// Asks for the changes of every shard, behind what was heard.
@@ -186,7 +275,7 @@ impl Gateway {
                 }
                 let next = Version { view: applied.version.view, counter: 0 }.max(last).next();
                 *heard = Some(applied.version);
-                if applied.version == next { self.tell(&applied, out) } else { self.missed(out) }
+                if applied.version == next { self.tell(shard, &applied, out) } else { self.missed(out) }
             }
             Body::NotSubscribed(Refusal::TooOld(_)) => self.missed(out),
             Body::NotSubscribed(refusal @ Refusal::Busy(_)) => {
@@ -205,7 +294,14 @@ impl Gateway {
         if self.feed.heard.iter().any(Option::is_none) {
             return;
         }
-        for Subscribing { place, names, pattern, .. } in std::mem::take(&mut self.feed.waiting) {
+        for Subscribing { place, to, since } in std::mem::take(&mut self.feed.waiting) {
+            let (names, pattern) = match to {
+                To::Names { names, pattern } => (names, pattern),
+                To::Keys { pattern, from } => {
+                    self.begin_at(now, Subscribing { place, to: To::Keys { pattern, from }, since }, out);
+                    continue;
+                }
+            };
             let Some(open) = self.sessions.get_mut(&place.session) else { continue };
             self.feed.sessions.insert(place.session);
             let kind = if pattern { "psubscribe" } else { "subscribe" };
@@ -249,43 +345,30 @@ impl Gateway {
     pub(super) fn leaves_feed(&mut self, session: u64, out: &mut Vec<GatewayEffect>) {
         self.feed.sessions.remove(&session);
         self.feed.waiting.retain(|waiting| waiting.place.session != session);
+        self.leaves_resuming(session, out);
         self.unfollow(out);
     }
 
     /// Nobody listens any more.
     fn unfollow(&mut self, out: &mut Vec<GatewayEffect>) {
         let feed = &mut self.feed;
-        if feed.sessions.is_empty() && feed.waiting.is_empty() && !feed.heard.is_empty() {
+        let wanted = !feed.sessions.is_empty() || !feed.waiting.is_empty() || !feed.resuming.is_empty();
+        if !wanted && !feed.heard.is_empty() {
             feed.heard.clear();
             out.push(GatewayEffect::Unfollow { client: feed.client });
         }
     }
 
-    fn tell(&self, applied: &Applied, out: &mut Vec<GatewayEffect>) {
-        let Version { view, counter } = applied.version;
-        let again = u8::from(applied.possible_duplicate);
-        for (key, value) in applied.changes.iter().filter(|(key, _)| !key.starts_with(OWN_KEYS)) {
-            let event = match (value, &applied.operation) {
-                (Some(_), _) => "set",
-                (None, Some(_)) => "del",
-                (None, None) => "expired",
-            };
-            let of_key = |space: &str| Bytes::from([space.as_bytes(), key].concat());
-            let versioned = format!("{event} {} {counter} {again}", view.0);
-            let messages = [
-                (of_key("__keyspace@0__:"), Bytes::from_static(event.as_bytes())),
-                (Bytes::from(format!("__keyevent@0__:{event}")), Bytes::from_owner(key.clone())),
-                (of_key("__mainstay@0__:"), Bytes::from(versioned)),
-            ];
-            for &session in &self.feed.sessions {
-                let Some(open) = self.sessions.get(&session) else { continue };
-                let mut bytes = Vec::new();
-                for (channel, message) in &messages {
-                    open.subscriptions.put(open.protocol, channel, message, &mut bytes);
-                }
-                if !bytes.is_empty() {
-                    out.push(GatewayEffect::Write { session, bytes, answered: 0, close: false });
-                }
+    fn tell(&self, shard: u16, applied: &Applied, out: &mut Vec<GatewayEffect>) {
+        let of_keys: Vec<[[Bytes; 2]; 3]> = names_of(shard, applied).collect();
+        for &session in &self.feed.sessions {
+            let Some(open) = self.sessions.get(&session) else { continue };
+            let mut bytes = Vec::new();
+            for message in of_keys.iter().flatten() {
+                open.subscriptions.put(open.protocol, (shard, applied.version), message, &mut bytes);
+            }
+            if !bytes.is_empty() {
+                out.push(GatewayEffect::Write { session, bytes, answered: 0, close: false });
             }
         }
     }
@@ -301,6 +384,7 @@ impl Gateway {
             out.push(GatewayEffect::Write { session, bytes, answered: 0, close: true });
         }
         self.feed.heard.clear();
+        self.resume_later(out);
         if self.feed.waiting.is_empty() {
             return out.push(GatewayEffect::Unfollow { client: self.feed.client });
         }
@@ -309,7 +393,7 @@ impl Gateway {
     }
 }
 
-fn told(kind: &'static str, name: Reply, open: &Session) -> Reply {
+pub(super) fn told(kind: &'static str, name: Reply, open: &Session) -> Reply {
     let count = i64::try_from(open.subscriptions.count()).expect("they are few");
     Reply::Push(vec![Reply::text(kind), name, Reply::Integer(count)])
 }

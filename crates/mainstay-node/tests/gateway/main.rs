@@ -1,144 +1,19 @@
-//! The gateway over a replica of one node, without sockets and clock: commands in, bytes out.
+//! What a gateway answers to commands, over a replica of one node.
 
-use bytes::{Bytes, BytesMut};
-use mainstay_node::gateway::{ByteLimits, Gateway, GatewayEffect, GatewayTimes, Standing};
-use mainstay_node::resp::{CommandLimits, take_command};
+mod alone;
+mod subscribing;
+
+use crate::alone::Alone;
+use mainstay_node::gateway::{ByteLimits, Gateway, GatewayTimes, Standing};
 use mainstay_region::limits::Config as RegionConfig;
 use mainstay_region::message::{Body, Message, Refusal};
 use mainstay_region::operation::shard_of;
 use mainstay_region::patterns::Pattern;
-use mainstay_replica::config::{Begin, Config, Stored};
-use mainstay_replica::definition::{Definition, RegionId};
-use mainstay_replica::effect::Effect;
-use mainstay_replica::event::Event;
-use mainstay_replica::replica::Replica;
-use mainstay_types::id::{ClientId, ClusterId, Incarnation, Sequence, StoreId, ThreadId};
-use mainstay_types::machine::Machine;
-use mainstay_types::operation::{OperationId, Version};
-use mainstay_types::time::Time;
-use mainstay_types::view::{Address, JoinerId, ViewId};
-use std::collections::{BTreeMap, BTreeSet};
+use mainstay_types::id::{ClientId, Sequence, ThreadId};
+use mainstay_types::operation::OperationId;
+use mainstay_types::view::ViewId;
+use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// A node of its own group. What it appends and persists is safe at once, unless `stuck`.
-struct Alone {
-    now: Time,
-    replica: Replica,
-    gateway: Gateway,
-    effects: Vec<Effect>,
-    asked: Vec<GatewayEffect>,
-    said: BTreeMap<u64, String>,
-    /// Messages to the region are lost.
-    stuck: bool,
-}
-
-impl Alone {
-    fn new() -> Self {
-        let me = JoinerId {
-            address: Address::v4([127, 0, 0, 1], 1),
-            store: StoreId([1; 16]),
-            life: Incarnation(1),
-        };
-        let regions = vec![Definition::named("data")];
-        let begin = Begin { cluster: ClusterId([9; 16]), arbitrated: false, regions };
-        let (now, mut effects) = (Time(1_000_000_000_000), Vec::new());
-        let config = Config::of(me, Vec::new(), Some(begin));
-        let replica = Replica::start(config, Stored::default(), now, &mut effects).expect("it can begin");
-        let gateway = Gateway::new(RegionConfig::default(), Pattern::OneHop, GatewayTimes::default(), 7);
-        Self { now, replica, gateway, effects, asked: Vec::new(), said: BTreeMap::new(), stuck: false }
-    }
-
-    fn serve(&mut self) {
-        self.perform();
-        let standing = Standing {
-            serves: self.replica.serves(self.now),
-            explanation: "serves".to_owned(),
-            restriction: None,
-        };
-        assert!(standing.serves);
-        self.gateway.stand(self.now, standing, &mut self.asked);
-        self.perform();
-    }
-
-    fn perform(&mut self) {
-        loop {
-            self.perform_asked();
-            self.replica.step(self.now, Event::Drained, &mut self.effects);
-            if self.effects.is_empty() {
-                return;
-            }
-        }
-    }
-
-    fn perform_asked(&mut self) {
-        while !self.effects.is_empty() || !self.asked.is_empty() {
-            for effect in std::mem::take(&mut self.effects) {
-                let event = match effect {
-                    Effect::PersistRecord { ticket, .. } => Event::Persisted { ticket },
-                    Effect::Append { region, record, .. } => Event::Appended { region, record },
-                    Effect::Answer { client, message, .. } => {
-                        let from = self.replica.name();
-                        self.gateway.received(self.now, from, client, message, &mut self.asked);
-                        continue;
-                    }
-                    Effect::Serving { view } => {
-                        self.gateway.view(self.now, &view, &mut self.asked);
-                        continue;
-                    }
-                    _ => continue,
-                };
-                self.replica.step(self.now, event, &mut self.effects);
-            }
-            for asked in std::mem::take(&mut self.asked) {
-                match asked {
-                    GatewayEffect::Unfollow { client } => {
-                        self.replica.step(self.now, Event::Disconnected { client }, &mut self.effects);
-                    }
-                    GatewayEffect::Send { client, message, .. }
-                    | GatewayEffect::SendHere { client, message }
-                        if !self.stuck =>
-                    {
-                        let event = Event::Asked { client, region: RegionId(1), message };
-                        self.replica.step(self.now, event, &mut self.effects);
-                    }
-                    GatewayEffect::Write { session, bytes, .. } => {
-                        let text = String::from_utf8(bytes).expect("it is text");
-                        self.said.entry(session).or_default().push_str(&text);
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    /// Lines of commands at a connection; what is said so far.
-    fn ask(&mut self, session: u64, lines: &str) -> String {
-        let mut input = BytesMut::from(format!("{}\r\n", lines.replace("; ", "\r\n")).as_bytes());
-        let mut commands: Vec<Vec<Bytes>> = Vec::new();
-        while let Some(command) = take_command(&mut input, &CommandLimits::default()).expect("it is a line") {
-            commands.push(command);
-        }
-        self.gateway.commands(self.now, session, commands, &mut self.asked);
-        self.perform();
-        self.said.remove(&session).unwrap_or_default()
-    }
-
-    /// It is so late by every wall clock.
-    fn tell_time(&mut self, unix_ms: u64) {
-        self.gateway.tell_time(self.now, unix_ms);
-        self.replica.step(self.now, Event::WallClock { unix_ms }, &mut self.effects);
-        self.perform();
-    }
-
-    fn pass(&mut self, time: Duration) -> String {
-        for _ in 0..10 {
-            self.now = self.now.after(time / 10);
-            self.gateway.tick(self.now, &mut self.asked);
-            self.perform();
-        }
-        std::mem::take(&mut self.said).into_values().collect()
-    }
-}
 
 #[test]
 fn commands_are_answered_in_their_order_whatever_they_wait_for() {
@@ -506,73 +381,4 @@ fn answers_that_take_too_much_memory_are_refused_and_what_was_written_takes_none
     node.gateway.closed(1, &mut node.asked);
     let said = node.pass(GatewayTimes::default().retry_after * 20);
     assert!(said.contains("-OOM answers to all") && said.matches("$1000\r\n").count() == 2, "{said}");
-}
-
-#[test]
-fn subscribers_hear_of_every_change_in_the_form_of_their_protocol() {
-    let mut node = Alone::new();
-    node.serve();
-    (1..=3).for_each(|session| node.gateway.opened(session));
-    node.tell_time(1_000_000);
-    let said = node.ask(1, "SUBSCRIBE __keyspace@0__:k other; PSUBSCRIBE __keyevent@0__:*; GET k; PING");
-    let first = "*3\r\n$9\r\nsubscribe\r\n$16\r\n__keyspace@0__:k\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n";
-    assert!(said.starts_with(first), "{said}");
-    assert!(said.contains(":3\r\n-ERR a connection of RESP2 that is subscribed does"), "{said}");
-    assert!(said.ends_with("*2\r\n$4\r\npong\r\n$0\r\n\r\n"), "{said}");
-    assert!(node.ask(2, "HELLO 3; SUBSCRIBE __mainstay@0__:k; GET k").ends_with("\r\n:1\r\n_\r\n"));
-    assert_eq!(node.ask(3, "SET k v PX 50; SET l v; DEL l"), "+OK\r\n+OK\r\n:1\r\n");
-    let message = "*3\r\n$7\r\nmessage\r\n$16\r\n__keyspace@0__:k\r\n$3\r\nset\r\n";
-    let of_event = |event: &str, key: &str| {
-        let channel = format!("__keyevent@0__:{event}");
-        format!(
-            "*4\r\n$8\r\npmessage\r\n$16\r\n__keyevent@0__:*\r\n${}\r\n{channel}\r\n$1\r\n{key}\r\n",
-            channel.len()
-        )
-    };
-    let set = format!("{message}{}{}{}", of_event("set", "k"), of_event("set", "l"), of_event("del", "l"));
-    assert_eq!(node.said.remove(&1), Some(set));
-    let versioned = node.said.remove(&2).expect("it is told");
-    assert!(versioned.starts_with(">3\r\n$7\r\nmessage\r\n$16\r\n__mainstay@0__:k\r\n"), "{versioned}");
-    assert!(versioned.contains("\r\nset 1 ") && versioned.ends_with(" 0\r\n"), "{versioned}");
-    assert_eq!(
-        node.ask(1, "UNSUBSCRIBE __keyspace@0__:k"),
-        "*3\r\n$11\r\nunsubscribe\r\n$16\r\n__keyspace@0__:k\r\n:2\r\n"
-    );
-    node.pass(Duration::from_millis(50));
-    assert_eq!(node.ask(3, "GET k"), "$-1\r\n");
-    assert_eq!(node.said.remove(&1), Some(of_event("expired", "k")));
-    assert!(node.said.remove(&2).expect("it is told").contains("\r\nexpired 1 "));
-    // Who is gone, or listens no more, is told nothing.
-    node.ask(1, "PUNSUBSCRIBE; UNSUBSCRIBE");
-    assert_eq!(node.ask(1, "GET k"), "$-1\r\n");
-    node.gateway.closed(2, &mut node.asked);
-    node.perform();
-    assert_eq!(node.ask(3, "SET k w"), "+OK\r\n");
-    assert!(node.said.is_empty(), "{:?}", node.said);
-    assert!(node.ask(1, "SUBSCRIBE __keyspace@0__:k").ends_with(":1\r\n"), "and it can begin again");
-}
-
-#[test]
-fn a_subscriber_of_a_copy_that_was_filled_anew_is_told_so_and_closed() {
-    let mut node = Alone::new();
-    node.serve();
-    node.gateway.opened(1);
-    node.gateway.opened(2);
-    node.ask(1, "SUBSCRIBE __keyspace@0__:k");
-    let view = node.replica.view().expect("it serves").id;
-    let body = Body::NotSubscribed(Refusal::TooOld(Version { view, counter: 9 }));
-    let (from, follower) = (node.replica.name(), node.gateway.follower());
-    let message = Message { view, shard: 0, body };
-    node.gateway.received(node.now, from, follower, message, &mut node.asked);
-    let closes = |asked: &GatewayEffect| matches!(asked, GatewayEffect::Write { close: true, .. });
-    assert!(node.asked.iter().any(closes));
-    node.perform();
-    assert!(node.said.remove(&1).expect("it is told").starts_with("-MISSED "));
-    assert!(node.ask(2, "SUBSCRIBE __keyspace@0__:k").ends_with(":1\r\n"));
-    assert!(node.ask(2, "UNSUBSCRIBE; SET k v").ends_with(":0\r\n+OK\r\n"));
-    // Nobody is left without an answer where the copy does not speak.
-    node.stuck = true;
-    assert_eq!(node.ask(2, "SUBSCRIBE c; PING"), "");
-    let said = node.pass(GatewayTimes::default().held_max);
-    assert!(said.starts_with("-TRYAGAIN ") && said.ends_with("not subscribed\r\n+PONG\r\n"), "{said}");
 }
