@@ -2,7 +2,6 @@
 
 use crate::gateway::resume::position;
 use bytes::Bytes;
-use mainstay_region::batch::Batch;
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
@@ -13,6 +12,7 @@ use std::net::SocketAddr;
 mod names;
 mod scan;
 mod set;
+mod strings;
 
 pub use self::names::NAMES;
 
@@ -39,6 +39,14 @@ pub enum WriteReply {
     Changed,
     /// The new value of a counter, or the new length of a value.
     Number,
+    /// The new value of a number with a fraction.
+    Fraction,
+    /// `OK`, or that there is no such key.
+    Renamed,
+    /// 1 if the other key was not there and is now, 0 if it was, or that there is no such key.
+    RenamedToNew,
+    /// 1 if all were done, 0 if none, since a key was there.
+    AllNew,
     /// `OK` for several writes as one.
     All,
     /// The first of several as one.
@@ -56,6 +64,8 @@ pub enum ReadReply {
     IsThere,
     /// The length of the value, in bytes.
     Length,
+    /// A part of the value: its first and its last byte, below 0 counted from the end.
+    Part(i64, i64),
     /// `string` or `none`.
     Type,
     /// How long the value lasts, -1 for ever, -2 if the key is not there.
@@ -107,8 +117,14 @@ pub enum Command {
     Ping(Option<Bytes>),
     /// The same.
     Echo(Bytes),
-    /// Another version of the protocol, or none named.
-    Hello(Option<Bytes>),
+    /// Another version of the protocol, or none named; and the connection's name.
+    Hello(Option<Bytes>, Option<Bytes>),
+    /// The connection's name.
+    SetName(Bytes),
+    /// What it is.
+    GetName,
+    /// The time of day.
+    Time,
     /// What every client library says about itself, and needs no more than an `OK`.
     Noted,
     /// The connection's number.
@@ -241,6 +257,23 @@ pub enum CommandError {
     /// No number.
     #[error("ERR invalid cursor")]
     Cursor,
+    /// Not a number with a fraction, or one with more digits than fit.
+    #[error("ERR value is not a valid float: it has at most 20 digits before the point and 17 behind it")]
+    NoFraction,
+    /// A place before the first byte.
+    #[error("ERR offset is out of range")]
+    Offset,
+    /// A key to be copied to itself.
+    #[error("ERR source and destination objects are the same")]
+    SameKey,
+    /// Conditions of an end that cannot both hold.
+    #[error("ERR {one} and {other} options at the same time are not compatible")]
+    Conditions {
+        /// One.
+        one: &'static str,
+        /// The other, or others.
+        other: &'static str,
+    },
     /// Not an address.
     #[error("ERR '{given}' is no address and port")]
     NoAddress {
@@ -278,15 +311,21 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("PING", []) => Command::Ping(None),
         ("PING", [text]) => Command::Ping(Some(text.clone())),
         ("ECHO", [text]) => Command::Echo(text.clone()),
-        ("HELLO", []) => Command::Hello(None),
-        ("HELLO", [version]) => Command::Hello(Some(version.clone())),
+        ("HELLO", []) => Command::Hello(None, None),
+        ("HELLO", [version]) => Command::Hello(Some(version.clone()), None),
+        ("HELLO", [version, option, given]) if option.eq_ignore_ascii_case(b"SETNAME") => {
+            Command::Hello(Some(version.clone()), Some(given.clone()))
+        }
         ("HELLO", [_, option, ..]) => return Err(option_of(&name, option)),
+        ("TIME", []) => Command::Time,
         ("QUIT", []) => Command::Quit,
         ("SELECT", [number]) if &number[..] == b"0" => Command::Noted,
         ("SELECT", [_]) => return Err(CommandError::Database),
-        ("CLIENT", [what, ..]) => match what.to_ascii_uppercase().as_slice() {
-            b"SETNAME" | b"SETINFO" => Command::Noted,
-            b"ID" => Command::ConnectionNumber,
+        ("CLIENT", [what, rest @ ..]) => match (what.to_ascii_uppercase().as_slice(), rest) {
+            (b"SETNAME", [given]) => Command::SetName(given.clone()),
+            (b"GETNAME", []) => Command::GetName,
+            (b"SETINFO", _) => Command::Noted,
+            (b"ID", _) => Command::ConnectionNumber,
             _ => return Err(option_of(&name, what)),
         },
         ("COMMAND", [what]) if what.eq_ignore_ascii_case(b"LIST") => Command::CommandNames,
@@ -295,8 +334,12 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("INFO", _) => Command::Info,
         ("GET", [_]) => read(arguments, ReadReply::Value, Together::One)?,
         ("MGET", [_, ..]) => read(arguments, ReadReply::Value, Together::Array)?,
-        ("EXISTS", [_, ..]) => read(arguments, ReadReply::IsThere, Together::Sum)?,
+        ("EXISTS" | "TOUCH", [_, ..]) => read(arguments, ReadReply::IsThere, Together::Sum)?,
         ("STRLEN", [_]) => read(arguments, ReadReply::Length, Together::One)?,
+        ("GETRANGE" | "SUBSTR", [key, first, last]) => {
+            let part = ReadReply::Part(integer(first)?, integer(last)?);
+            read(std::slice::from_ref(key), part, Together::One)?
+        }
         ("TYPE", [_]) => read(arguments, ReadReply::Type, Together::One)?,
         ("TTL" | "PTTL" | "EXPIRETIME" | "PEXPIRETIME", [_]) => {
             let (milliseconds, absolute) = (name.starts_with('P'), name.ends_with("TIME"));
@@ -336,18 +379,21 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
             Operation::Append { key: owned(key)?, value: value.as_ref().into() },
             WriteReply::Number,
         ),
-        ("MSET", [_, _, ..]) if arguments.len() % 2 == 0 => set_many(arguments)?,
-        ("EXPIRE", [key, number]) => set::expire(key, b"EX", number, unix_ms)?,
-        ("PEXPIRE", [key, number]) => set::expire(key, b"PX", number, unix_ms)?,
-        ("EXPIREAT", [key, number]) => set::expire(key, b"EXAT", number, unix_ms)?,
-        ("PEXPIREAT", [key, number]) => set::expire(key, b"PXAT", number, unix_ms)?,
-        ("EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT", [_, _, option, ..]) => {
-            return Err(option_of(&name, option));
+        ("SETRANGE", [key, at, value]) => strings::set_range(key, at, value)?,
+        ("INCRBYFLOAT", [key, by]) => strings::increment_by_fraction(key, by)?,
+        ("RENAME", [from, to]) => strings::rename(from, to, true, WriteReply::Renamed)?,
+        ("RENAMENX", [from, to]) => strings::rename(from, to, false, WriteReply::RenamedToNew)?,
+        ("COPY", [from, to, options @ ..]) => strings::copy(from, to, options)?,
+        ("MSET", [_, _, ..]) if arguments.len() % 2 == 0 => strings::set_many(arguments)?,
+        ("MSETNX", [_, _, ..]) if arguments.len() % 2 == 0 => strings::set_many_new(arguments)?,
+        ("EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT", [key, number, options @ ..]) => {
+            set::expire(&name, key, number, options, unix_ms)?
         }
         ("PERSIST", [key]) => {
             Command::Write(Operation::Expire { key: owned(key)?, ends_at_ms: None }, WriteReply::Changed)
         }
         ("SETNX", [key, value]) => Command::Write(if_absent(owned(key)?, value), WriteReply::Changed),
+        ("DELEX", [key, rest @ ..]) => strings::remove_if(key, rest)?,
         ("DEL" | "UNLINK", [key]) => {
             Command::Write(Operation::Remove { key: owned(key)? }, WriteReply::Changed)
         }
@@ -401,16 +447,6 @@ fn owned(key: &Bytes) -> Result<Blob, CommandError> {
 
 fn read(keys: &[Bytes], reply: ReadReply, together: Together) -> Result<Command, CommandError> {
     Ok(Command::Read { keys: client_keys(keys)?, reply, together })
-}
-
-/// `MSET`: all as one.
-fn set_many(words: &[Bytes]) -> Result<Command, CommandError> {
-    let put = |pair: &[Bytes]| {
-        let (key, value) = (owned(&pair[0])?, pair[1].as_ref().into());
-        Ok(Operation::Put { key, value })
-    };
-    let steps = words.chunks(2).map(put).collect::<Result<_, CommandError>>()?;
-    Ok(Command::Write(Operation::Batch(Batch { watched: Vec::new(), steps }), WriteReply::All))
 }
 
 fn write(operation: Operation) -> Command {
@@ -509,7 +545,16 @@ mod tests {
             ("LPUSH k 10", "'LPUSH'; COMMAND LIST"),
             ("GTE k", "is it GET?"),
             ("MAINSTAY.VERSION ON", "is it MAINSTAY.VERSIONS?"),
-            ("EXPIRE k 10 NX", "'NX' of 'EXPIRE'"),
+            ("EXPIRE k 10 KEEP", "'KEEP' of 'EXPIRE'"),
+            ("EXPIRE k 10 NX GT", "NX and XX, GT or LT options at the same time"),
+            ("PEXPIREAT k 10 GT LT", "GT and LT options at the same time"),
+            ("SETRANGE k -1 x", "offset is out of range"),
+            ("INCRBYFLOAT k inf", "not a valid float"),
+            ("COPY k k", "are the same"),
+            ("COPY k l DB 1", "'DB' of 'COPY'"),
+            ("DELEX k IFNE v", "'IFNE' of 'DELEX'"),
+            ("RENAME k", "'RENAME'"),
+            ("SET k v IFEQ x NX", "syntax error"),
             ("SET k v IDLETIME 10", "'IDLETIME' of 'SET'"),
             ("SET k v NX XX", "syntax error"),
             ("SET k v EX", "syntax error"),

@@ -58,10 +58,19 @@ fn told(outcome: Outcome, as_what: &WriteReply, unix_ms: u64) -> Reply {
         (Outcome::Batch(outcomes), WriteReply::First) => {
             outcomes.into_iter().next().map_or(Reply::Null, |first| told(first, as_what, unix_ms))
         }
+        (Outcome::Batch(_), WriteReply::AllNew) => Reply::Integer(1),
         (Outcome::Batch(_), _) => Reply::Status("OK"),
+        (Outcome::Differs, WriteReply::Renamed | WriteReply::RenamedToNew) => {
+            Reply::Error("ERR no such key".to_owned())
+        }
+        (Outcome::Changed(_), WriteReply::Renamed) => Reply::Status("OK"),
+        (Outcome::NoCounter, WriteReply::Fraction) => Reply::Error(
+            "ERR value is not a valid float: it, and the sum, have at most 20 digits before the point and 17 behind it"
+                .to_owned(),
+        ),
         (Outcome::Written, WriteReply::Changed) => Reply::Integer(1),
         (Outcome::Written, _) => Reply::Status("OK"),
-        (Outcome::Differs, WriteReply::Changed) => Reply::Integer(0),
+        (Outcome::Differs, WriteReply::Changed | WriteReply::AllNew) => Reply::Integer(0),
         (Outcome::Differs, _) => Reply::Null,
         (Outcome::Removed { was_there: is } | Outcome::Changed(is), _) => Reply::Integer(i64::from(is)),
         (Outcome::Counted(sum), _) => Reply::Integer(sum),
@@ -104,6 +113,10 @@ fn read(value: Option<Value>, as_what: ReadReply, unix_ms: u64) -> Reply {
         (ReadReply::Watch, _) => Reply::Status("OK"),
         (ReadReply::Value, Some(value)) => Reply::Bulk(Bytes::from_owner(value.bytes)),
         (ReadReply::Value, None) => Reply::Null,
+        (ReadReply::Part(first, last), value) => {
+            let bytes = value.map_or_else(Bytes::new, |value| Bytes::from_owner(value.bytes));
+            Reply::Bulk(bytes.slice(part(bytes.len(), first, last)))
+        }
         (ReadReply::IsThere, value) => Reply::Integer(i64::from(value.is_some())),
         (ReadReply::Length, value) => {
             let bytes = value.map_or(0, |value| value.bytes.len());
@@ -120,6 +133,21 @@ fn read(value: Option<Value>, as_what: ReadReply, unix_ms: u64) -> Reply {
             Reply::Integer(i64::try_from(left).unwrap_or(i64::MAX))
         }
     }
+}
+
+/// The bytes from the first to the last of so many, as Redis counts them: below 0 from the end; as far as they are there.
+fn part(bytes: usize, first: i64, last: i64) -> std::ops::Range<usize> {
+    let all = i64::try_from(bytes).expect("a value is in memory");
+    let place = |at: i64| if at < 0 { (all + at.max(-all)).max(0) } else { at };
+    if first < 0 && last < 0 && first > last {
+        return 0..0;
+    }
+    let (first, end) = (place(first), place(last).min(all - 1) + 1);
+    if first >= end {
+        return 0..0;
+    }
+    let place = |at: i64| usize::try_from(at).expect("it is between 0 and the length");
+    place(first)..place(end)
 }
 
 fn version(version: Version) -> [Reply; 2] {

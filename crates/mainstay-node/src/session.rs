@@ -58,6 +58,8 @@ enum Slot {
 pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) versions: bool,
+    /// What the client calls it; empty: nothing.
+    pub(crate) name: Bytes,
     /// What was said of its next write.
     pub(crate) naming: Naming,
     pub(crate) closing: bool,

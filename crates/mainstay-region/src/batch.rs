@@ -1,9 +1,10 @@
 //! Several operations of one shard as one: one version, applied whole at every copy or not at all.
 
 use crate::blob::Blob;
+use crate::evaluate::Held;
 use crate::flat::{self, Nests};
 use crate::limits::Limits;
-use crate::operation::{Changes, Held, Measured, Operation, Outcome, TooLong, Value};
+use crate::operation::{Changes, Measured, Operation, Outcome, TooLong, Value};
 use mainstay_types::operation::Version;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,13 +26,16 @@ pub struct Batch {
 impl Batch {
     /// All keys that it is about.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.watched.iter().map(|(key, _)| key.as_slice()).chain(self.steps.iter().map(Operation::key))
+        self.watched
+            .iter()
+            .map(|(key, _)| key.as_slice())
+            .chain(self.steps.iter().flat_map(Operation::own_keys))
     }
 
     /// What an operation counts towards [`Limits::batch_bytes_max`]: its key, its value twice, and a little for itself.
     #[must_use]
     pub fn step_bytes(step: &Operation) -> usize {
-        step.key().len() + STEP_BYTES + 2 * step.value_bytes()
+        step.own_keys().map(<[u8]>::len).sum::<usize>() + STEP_BYTES + 2 * step.value_bytes()
     }
 
     /// Bytes of its keys and values, and what each operation and watched key counts besides.
@@ -64,13 +68,12 @@ impl Batch {
         if self.watched.iter().any(|(key, version)| held(key).map(|held| held.version) != *version) {
             return (Outcome::Differs, Changes::new());
         }
-        let mut changed: BTreeMap<&Blob, Option<Value>> = BTreeMap::new();
+        let mut changed: BTreeMap<Blob, Option<Value>> = BTreeMap::new();
         let mut outcomes = Vec::with_capacity(self.steps.len());
         // Small steps can make long values longer: what they all come to is limited like what was sent.
         let mut bytes = 0;
         for step in &self.steps {
-            let key = step.one_key().expect("a batch holds no batch");
-            let before = match changed.get(key) {
+            let before = |key: &[u8]| match changed.get(key) {
                 // Nobody watches what the batch itself has set.
                 Some(value) => value.as_ref().map(|value| Held {
                     bytes: &value.bytes,
@@ -79,9 +82,9 @@ impl Batch {
                 }),
                 None => held(key),
             };
-            let (outcome, change) = step.evaluate_one(before, limits);
+            let (outcome, changes) = step.evaluate_step(before, limits);
             outcomes.push(outcome);
-            if let Some(value) = change {
+            for (key, value) in changes {
                 bytes += key.len() + value.as_ref().map_or(0, |value| value.bytes.len());
                 if let Err(too_long) = TooLong::check(Measured::Batch, bytes, limits.batch_bytes_max) {
                     return (Outcome::TooLong(too_long), Changes::new());
@@ -89,8 +92,7 @@ impl Batch {
                 changed.insert(key, value);
             }
         }
-        let changes = changed.into_iter().map(|(key, value)| (key.clone(), value)).collect();
-        (Outcome::Batch(outcomes), changes)
+        (Outcome::Batch(outcomes), changed.into_iter().collect())
     }
 }
 

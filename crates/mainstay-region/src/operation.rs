@@ -4,7 +4,6 @@ use crate::batch::Batch;
 use crate::blob::Blob;
 use crate::flat::{self, Nests};
 use crate::limits::Limits;
-use mainstay_types::operation::Version;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -37,6 +36,34 @@ pub enum End {
     Kept,
     /// Then: milliseconds since 1970, UTC.
     At(u64),
+}
+
+/// What must hold of the end of a value for it to get another one. A value that never ends counts as one that ends later than all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum EndIf {
+    /// It never ends.
+    Endless,
+    /// It ends.
+    Ends,
+    /// The new end is later.
+    Later,
+    /// The new end is earlier.
+    Earlier,
+    /// It ends, and the new end is earlier.
+    EndsAndEarlier,
+}
+
+impl EndIf {
+    pub(crate) fn holds(self, before: Option<u64>, ends_at_ms: u64) -> bool {
+        match (self, before) {
+            (Self::Endless, before) => before.is_none(),
+            (Self::Ends, before) => before.is_some(),
+            (Self::Later, Some(before)) => ends_at_ms > before,
+            (Self::Earlier | Self::EndsAndEarlier, Some(before)) => ends_at_ms < before,
+            (Self::Earlier, None) => true,
+            (Self::Later | Self::EndsAndEarlier, None) => false,
+        }
+    }
 }
 
 /// A change of one key, or several as one.
@@ -109,6 +136,45 @@ pub enum Operation {
     },
     /// Several operations of one shard, as one.
     Batch(Batch),
+    /// Says when the value ends, if what is there of its end allows that.
+    ExpireIf {
+        /// The key.
+        key: Blob,
+        /// Milliseconds since 1970, UTC.
+        ends_at_ms: u64,
+        /// That was over when it was asked for: the key is removed.
+        past: bool,
+        /// Else nothing is done.
+        condition: EndIf,
+    },
+    /// Puts bytes into the value from a place on, zeros before it where the value is shorter; it goes on to end when it would have. Without bytes
+    /// nothing is changed.
+    SetRange {
+        /// The key.
+        key: Blob,
+        /// The place of the first byte.
+        at: u64,
+        /// The bytes.
+        value: Blob,
+    },
+    /// Adds to a number with a fraction, in decimal, as text ([`crate::decimal::Decimal`]); 0 if the key is not there.
+    AddDecimal {
+        /// The key.
+        key: Blob,
+        /// What is added, as text.
+        by: Blob,
+    },
+    /// Gives what a key holds to another key of the shard, with its end. [`Outcome::Differs`] if there is nothing to give.
+    Move {
+        /// The key that holds it.
+        from: Blob,
+        /// The key that gets it.
+        to: Blob,
+        /// The first one keeps it.
+        keeps: bool,
+        /// The other one may be there already; else nothing is done then.
+        replaces: bool,
+    },
 }
 
 /// What came of an operation. It is remembered for every duplicate, within [`Limits::duplicate_result_bytes_max`].
@@ -199,24 +265,6 @@ impl TooLong {
     }
 }
 
-/// What a key holds before an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held<'a> {
-    pub(crate) bytes: &'a Blob,
-    pub(crate) ends_at_ms: Option<u64>,
-    /// Which version set it.
-    pub(crate) version: Version,
-}
-
-impl Held<'_> {
-    pub(crate) fn to_value(self) -> Value {
-        Value { bytes: self.bytes.clone(), ends_at_ms: self.ends_at_ms }
-    }
-}
-
-/// The new value of a key, `None` when it is removed; no change at all is `None` around it.
-pub(crate) type Change = Option<Option<Value>>;
-
 /// Keys with their new values, `None` when they are removed; each key once.
 pub type Changes = Vec<(Blob, Option<Value>)>;
 
@@ -226,7 +274,8 @@ impl Operation {
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Batch(batch) => batch.keys().next().unwrap_or_default(),
-            one => one.one_key().expect("only a batch has several"),
+            Self::Move { from, .. } => from,
+            one => one.one_key().expect("only those have several"),
         }
     }
 
@@ -241,9 +290,21 @@ impl Operation {
             | Self::Take { key }
             | Self::Append { key, .. }
             | Self::Expire { key, .. }
-            | Self::Get { key } => Some(key),
-            Self::Batch(_) => None,
+            | Self::Get { key }
+            | Self::ExpireIf { key, .. }
+            | Self::SetRange { key, .. }
+            | Self::AddDecimal { key, .. } => Some(key),
+            Self::Move { .. } | Self::Batch(_) => None,
         }
+    }
+
+    /// All keys of one that is no batch.
+    pub(crate) fn own_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let other = match self {
+            Self::Move { to, .. } => Some(&**to),
+            _ => None,
+        };
+        std::iter::once(self.key()).chain(other)
     }
 
     /// Whether all its keys belong to a shard.
@@ -251,7 +312,7 @@ impl Operation {
     pub fn is_of(&self, shard: u16, shards: u16) -> bool {
         match self {
             Self::Batch(batch) => batch.keys().all(|key| shard_of(key, shards) == shard),
-            _ => shard_of(self.key(), shards) == shard,
+            _ => self.own_keys().all(|key| shard_of(key, shards) == shard),
         }
     }
 
@@ -259,7 +320,7 @@ impl Operation {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.bytes(),
-            _ => self.key().len() + self.value_bytes(),
+            _ => self.own_keys().map(<[u8]>::len).sum::<usize>() + self.value_bytes(),
         }
     }
 
@@ -271,15 +332,27 @@ impl Operation {
         if let Self::Batch(batch) = self {
             return batch.check(limits);
         }
-        TooLong::check(Measured::Key, self.key().len(), limits.key_bytes_max)?;
-        TooLong::check(Measured::Value, self.value_bytes(), limits.value_bytes_max)
+        for key in self.own_keys() {
+            TooLong::check(Measured::Key, key.len(), limits.key_bytes_max)?;
+        }
+        let bytes = match self {
+            Self::SetRange { at, value, .. } if !value.is_empty() => {
+                usize::try_from(*at).unwrap_or(usize::MAX).saturating_add(value.len())
+            }
+            _ => self.value_bytes(),
+        };
+        TooLong::check(Measured::Value, bytes, limits.value_bytes_max)
     }
 
     /// The length of the longest value in it; of a batch 0.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         match self {
-            Self::Put { value, .. } | Self::Set { value, .. } | Self::Append { value, .. } => value.len(),
+            Self::Put { value, .. }
+            | Self::Set { value, .. }
+            | Self::Append { value, .. }
+            | Self::SetRange { value, .. }
+            | Self::AddDecimal { by: value, .. } => value.len(),
             Self::CompareAndSet { expected, value, .. } => {
                 let length = |value: &Option<Blob>| value.as_ref().map_or(0, |value| value.len());
                 length(expected).max(length(value))
@@ -287,95 +360,6 @@ impl Operation {
             _ => 0,
         }
     }
-
-    /// What it does to what keys hold before it.
-    pub(crate) fn evaluate<'a>(
-        &self,
-        held: impl Fn(&[u8]) -> Option<Held<'a>>,
-        limits: &Limits,
-    ) -> (Outcome, Changes) {
-        let (outcome, changes) = match (self, self.one_key()) {
-            (_, Some(key)) => {
-                let (outcome, change) = self.evaluate_one(held(key), limits);
-                (outcome, change.map(|value| (key.clone(), value)).into_iter().collect())
-            }
-            (Self::Batch(batch), None) => batch.evaluate(held, limits),
-            (_, None) => unreachable!("only a batch has several keys"),
-        };
-        match TooLong::check(Measured::Outcome, outcome.bytes(), limits.duplicate_result_bytes_max) {
-            Ok(()) => (outcome, changes),
-            Err(too_long) => (Outcome::TooLong(too_long), Changes::new()),
-        }
-    }
-
-    /// The same of an operation of one key.
-    pub(crate) fn evaluate_one(&self, before: Option<Held<'_>>, limits: &Limits) -> (Outcome, Change) {
-        let set = |bytes: Blob, ends_at_ms| Some(Some(Value { bytes, ends_at_ms }));
-        let kept = before.and_then(|held| held.ends_at_ms);
-        let removed = |was_there: bool| (Outcome::Removed { was_there }, was_there.then_some(None));
-        match self {
-            Self::Put { value, .. } => (Outcome::Written, set(value.clone(), None)),
-            Self::Remove { .. } => removed(before.is_some()),
-            Self::CompareAndSet { expected, .. } if expected.as_ref() != before.map(|held| held.bytes) => {
-                (Outcome::Differs, None)
-            }
-            Self::CompareAndSet { value: Some(value), .. } => (Outcome::Written, set(value.clone(), None)),
-            Self::CompareAndSet { value: None, .. } => removed(before.is_some()),
-            Self::Increment { by, .. } => {
-                let counter = before.map_or(Some(0), |held| counter_of(held.bytes));
-                match counter.and_then(|counter| counter.checked_add(*by)) {
-                    Some(sum) => (Outcome::Counted(sum), set(sum.to_string().as_str().into(), kept)),
-                    None => (Outcome::NoCounter, None),
-                }
-            }
-            Self::Set { value, condition, end, returns_before, .. } => {
-                let does = match condition {
-                    Condition::Always => true,
-                    Condition::Absent => before.is_none(),
-                    Condition::Present => before.is_some(),
-                };
-                let ends_at_ms = match end {
-                    End::Never => None,
-                    End::Kept => kept,
-                    End::At(ms) => Some(*ms),
-                };
-                let outcome = match (returns_before, does) {
-                    (true, _) => Outcome::Value(before.map(Held::to_value)),
-                    (false, true) => Outcome::Written,
-                    (false, false) => Outcome::Differs,
-                };
-                (outcome, if does { set(value.clone(), ends_at_ms) } else { None })
-            }
-            Self::Take { .. } => {
-                (Outcome::Value(before.map(Held::to_value)), before.is_some().then_some(None))
-            }
-            Self::Append { value, .. } => {
-                let bytes = [before.map_or(&[][..], |held| &**held.bytes), value].concat();
-                match TooLong::check(Measured::Value, bytes.len(), limits.value_bytes_max) {
-                    Ok(()) => (Outcome::Length(bytes.len() as u64), set(bytes.into(), kept)),
-                    Err(too_long) => (Outcome::TooLong(too_long), None),
-                }
-            }
-            Self::Expire { ends_at_ms, .. } => match before {
-                Some(held) if held.ends_at_ms.is_some() || ends_at_ms.is_some() => {
-                    (Outcome::Changed(true), set(held.bytes.clone(), *ends_at_ms))
-                }
-                _ => (Outcome::Changed(false), None),
-            },
-            Self::Get { .. } => (Outcome::Value(before.map(Held::to_value)), None),
-            Self::Batch(_) => unreachable!("a batch holds none, which is checked where it comes in"),
-        }
-    }
-}
-
-/// The counter that a value is: in the one way in which it would be written, without `+`, leading zeros or `-0`.
-fn counter_of(value: &[u8]) -> Option<i64> {
-    let text = str::from_utf8(value).ok()?;
-    let counter = text.parse::<i64>().ok()?;
-    let sign = text.starts_with('-');
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let written_so = !digits.starts_with('+') && (!digits.starts_with('0') || (text == "0" && !sign));
-    written_so.then_some(counter)
 }
 
 /// The shard that a key belongs to. Keys with the same hash tag belong together, as in Redis Cluster: the tag is what stands between the first
@@ -397,6 +381,8 @@ fn hashed(key: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evaluate::{Change, Held};
+    use mainstay_types::operation::Version;
 
     fn held(bytes: &Blob, ends_at_ms: Option<u64>) -> Held<'_> {
         Held { bytes, ends_at_ms, version: Version::NONE }

@@ -6,10 +6,11 @@
 //! ```
 
 use crate::blob::Blob;
+use crate::evaluate::Held;
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry, Log};
 use crate::message::Acknowledge;
-use crate::operation::{Changes, Held, Operation, Outcome};
+use crate::operation::{Changes, Operation, Outcome};
 use crate::state::{Applied, Forgotten, State};
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::{OperationId, Version};

@@ -3,9 +3,10 @@
 
 use crate::blob::Blob;
 use crate::duplicates::{Duplicates, Seen};
+use crate::evaluate::Held;
 use crate::limits::Limits;
 use crate::log::{Accepted, Entry};
-use crate::operation::{Changes, Held, Outcome, Value};
+use crate::operation::{Changes, Outcome, Value};
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::{OperationId, Version};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use super::{Command, CommandError, WriteReply, if_absent, integer, option_of, owned};
 use bytes::Bytes;
 use mainstay_region::batch::Batch;
-use mainstay_region::operation::{Condition, End, Operation};
+use mainstay_region::operation::{Condition, End, EndIf, Operation};
 
 /// `SET key value` with options.
 pub(super) fn set(
@@ -12,6 +12,14 @@ pub(super) fn set(
     options: &[Bytes],
     unix_ms: u64,
 ) -> Result<Command, CommandError> {
+    if let [option, expected] = options
+        && option.eq_ignore_ascii_case(b"IFEQ")
+    {
+        let (key, expected, value) =
+            (owned(key)?, Some(expected.as_ref().into()), Some(value.as_ref().into()));
+        let operation = Operation::CompareAndSet { key, expected, value };
+        return Ok(Command::Write(operation, WriteReply::Written));
+    }
     let (mut condition, mut end, mut returns_before) = (None, None, false);
     let mut options = options.iter();
     while let Some(option) = options.next() {
@@ -24,7 +32,7 @@ pub(super) fn set(
                 let number = options.next().ok_or(CommandError::Syntax)?;
                 end = Some(End::At(lasting("SET", unit, number, unix_ms)?));
             }
-            b"NX" | b"XX" | b"GET" | b"KEEPTTL" | b"EX" | b"PX" | b"EXAT" | b"PXAT" => {
+            b"NX" | b"XX" | b"GET" | b"KEEPTTL" | b"EX" | b"PX" | b"EXAT" | b"PXAT" | b"IFEQ" => {
                 return Err(CommandError::Syntax);
             }
             _ => return Err(option_of("SET", option)),
@@ -94,18 +102,54 @@ pub(super) fn get_and_set_end(key: &Bytes, options: &[Bytes], unix_ms: u64) -> R
 
 /// `EXPIRE key seconds` and the like. A value that has ended already is removed, as in Redis: subscribers are told `del`.
 pub(super) fn expire(
+    name: &str,
     key: &Bytes,
-    unit: &[u8],
     number: &Bytes,
+    options: &[Bytes],
     unix_ms: u64,
 ) -> Result<Command, CommandError> {
+    let unit: &[u8] = match name {
+        "EXPIRE" => b"EX",
+        "PEXPIRE" => b"PX",
+        "EXPIREAT" => b"EXAT",
+        _ => b"PXAT",
+    };
+    let condition = end_if(name, options)?;
     let ends_at_ms = u64::try_from(instant(unit, integer(number)?, unix_ms)?).unwrap_or(0);
-    let key = owned(key)?;
-    let operation = match ends_at_ms <= unix_ms {
-        true => Operation::Remove { key },
-        false => Operation::Expire { key, ends_at_ms: Some(ends_at_ms) },
+    let (key, past) = (owned(key)?, ends_at_ms <= unix_ms);
+    let operation = match (condition, past) {
+        (Some(condition), past) => Operation::ExpireIf { key, ends_at_ms, past, condition },
+        (None, true) => Operation::Remove { key },
+        (None, false) => Operation::Expire { key, ends_at_ms: Some(ends_at_ms) },
     };
     Ok(Command::Write(operation, WriteReply::Changed))
+}
+
+/// `NX`, `XX`, `GT`, `LT`, and `XX` with one of the last.
+fn end_if(name: &str, options: &[Bytes]) -> Result<Option<EndIf>, CommandError> {
+    let (mut endless, mut ends, mut later, mut earlier) = (false, false, false, false);
+    for option in options {
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" => endless = true,
+            b"XX" => ends = true,
+            b"GT" => later = true,
+            b"LT" => earlier = true,
+            _ => return Err(option_of(name, option)),
+        }
+    }
+    match (endless, ends, later, earlier) {
+        (true, ends, later, earlier) if ends || later || earlier => {
+            Err(CommandError::Conditions { one: "NX", other: "XX, GT or LT" })
+        }
+        (_, _, true, true) => Err(CommandError::Conditions { one: "GT", other: "LT" }),
+        (true, ..) => Ok(Some(EndIf::Endless)),
+        // A value without an end is never given a later one.
+        (_, _, true, _) => Ok(Some(EndIf::Later)),
+        (_, true, _, true) => Ok(Some(EndIf::EndsAndEarlier)),
+        (_, _, _, true) => Ok(Some(EndIf::Earlier)),
+        (_, true, ..) => Ok(Some(EndIf::Ends)),
+        _ => Ok(None),
+    }
 }
 
 /// When a value ends that is set now: the number must not be what nobody can mean.

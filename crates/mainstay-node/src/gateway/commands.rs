@@ -134,7 +134,24 @@ impl Gateway {
         let simple = match command {
             Command::Ping(None) => Reply::Status("PONG"),
             Command::Ping(Some(text)) | Command::Echo(text) => Reply::Bulk(text),
-            Command::Hello(version) => hello(open, session, version.as_deref()),
+            Command::Hello(version, name) => {
+                let reply = hello(open, session, version.as_deref());
+                if let (Reply::Map(_), Some(name)) = (&reply, name) {
+                    open.name = name;
+                }
+                reply
+            }
+            Command::SetName(name) => {
+                open.name = name;
+                Reply::Status("OK")
+            }
+            Command::GetName if open.name.is_empty() => Reply::Null,
+            Command::GetName => Reply::Bulk(open.name.clone()),
+            Command::Time => {
+                let unix_ms = self.unix_ms(now);
+                let parts = [unix_ms / 1000, unix_ms % 1000 * 1000];
+                Reply::Array(parts.map(|part| Reply::text(part.to_string())).to_vec())
+            }
             Command::Noted => Reply::Status("OK"),
             Command::ConnectionNumber => number(session),
             Command::Commands => Reply::Array(Vec::new()),

@@ -46,6 +46,9 @@ impl Transaction {
                 let steps = keys.iter().map(|key| Operation::Remove { key: key.as_ref().into() });
                 (steps.collect(), vec![PartReply::Write(WriteReply::Changed); keys.len()], Together::Sum)
             }
+            Command::Write(Operation::Batch(batch), _) if !batch.watched.is_empty() => {
+                return refused("MSETNX is not done behind MULTI: it would have to stop itself alone");
+            }
             Command::Write(Operation::Batch(batch), reply) => {
                 let parts = vec![PartReply::Write(WriteReply::Written); batch.steps.len()];
                 let together = if reply == WriteReply::First { Together::First } else { Together::One };

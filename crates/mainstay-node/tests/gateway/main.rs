@@ -1,6 +1,7 @@
 //! What a gateway answers to commands, over a replica of one node.
 
 mod alone;
+mod strings;
 mod subscribing;
 
 use crate::alone::Alone;
