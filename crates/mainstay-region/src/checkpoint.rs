@@ -53,7 +53,7 @@ impl Region {
     #[must_use]
     pub fn can_checkpoint(&self) -> bool {
         let has_all = self.phase != Phase::Learning && self.standing != ViewId::NONE;
-        has_all && !self.config.unversioned && self.checkpointing.is_none()
+        has_all && self.checkpointing.is_none()
     }
 
     /// Whether a checkpoint is being taken.
@@ -196,17 +196,19 @@ impl Restoring {
                 }
                 Some(false)
             }
-            Record::Marks { .. } => Some(false),
-            Record::Cut { .. }
-            | Record::Image { .. }
-            | Record::Filled { .. }
-            | Record::Unversioned { .. } => None,
+            // What it changed is a part of the checkpoint.
+            Record::Marks { .. } | Record::Unversioned { .. } => Some(false),
+            Record::Cut { .. } | Record::Image { .. } | Record::Filled { .. } => None,
         }
     }
 
     fn complete(&mut self, region: &mut Region) -> Option<()> {
         let limits = region.config.limits;
         for (shard, entries) in self.shards.iter_mut().zip(&self.logs) {
+            if region.config.unversioned {
+                // Its versions are this copy's own: no log has them, and no cut.
+                continue;
+            }
             if shard.state.at.view != self.standing && shard.state.at != Version::NONE {
                 return None;
             }

@@ -8,6 +8,7 @@ use crate::operation::Operation;
 use crate::record::Record;
 use crate::region::Region;
 use crate::shard::{EarlyVersion, HeldPayload};
+use crate::state::{Applied, Forgotten};
 use mainstay_types::id::ClientId;
 use mainstay_types::operation::{OperationId, Version};
 use mainstay_types::time::Time;
@@ -144,8 +145,11 @@ impl Region {
             }
             Known::Not => {
                 let entry = Entry::Operation { id, possible_duplicate: false, operation };
-                let seen = self.do_unversioned(shard, &entry);
+                let (seen, changed) = self.do_unversioned(shard, &entry);
                 self.append(&Record::Unversioned { shard, entry }, out);
+                if let Some((applied, forgotten)) = changed {
+                    self.checkpoint_change(shard, &applied, &forgotten, out);
+                }
                 seen
             }
         };
@@ -153,12 +157,18 @@ impl Region {
         self.undrained.acknowledge(client, Body::acknowledged(id, version, seen.outcome));
     }
 
-    fn do_unversioned(&mut self, shard: u16, entry: &Entry) -> Seen {
-        let limits = self.config.limits;
-        let copy = self.shard_mut(shard);
+    /// Does an operation that has no version: it gets one of this copy's own. Also what a checkpoint has to know of it, if one is taken.
+    fn do_unversioned(&mut self, shard: u16, entry: &Entry) -> (Seen, Option<(Applied, Forgotten)>) {
+        let (limits, told) = (self.config.limits, self.checkpointing.is_some());
+        let state = &mut self.shard_mut(shard).state;
         let Entry::Operation { id, operation, .. } = entry else { unreachable!("only operations are done") };
-        let (outcome, changes) = operation.evaluate(|key| copy.state.held(key), &limits);
-        copy.state.do_unversioned(*id, outcome, changes, &limits)
+        let (outcome, changes) = operation.evaluate(|key| state.held(key), &limits);
+        let seen = Seen { version: state.at.next(), outcome };
+        let operation = Some((*id, seen.outcome.clone()));
+        let applied = Applied { version: seen.version, operation, possible_duplicate: false, changes };
+        let copy = told.then(|| applied.clone());
+        let forgotten = state.apply(applied, &limits);
+        (seen, copy.map(|applied| (applied, forgotten)))
     }
 
     pub(crate) fn redo_unversioned(&mut self, shard: u16, entry: Entry) -> Option<()> {

@@ -138,20 +138,6 @@ impl State {
         }
     }
 
-    /// Does an operation that has no version: it gets one of this copy's own.
-    pub(crate) fn do_unversioned(
-        &mut self,
-        id: OperationId,
-        outcome: Outcome,
-        changes: Changes,
-        limits: &Limits,
-    ) -> Seen {
-        let version = self.at.next();
-        let operation = Some((id, outcome.clone()));
-        self.apply(Applied { version, operation, possible_duplicate: false, changes }, limits);
-        Seen { version, outcome }
-    }
-
     /// A subscriber can begin behind this version, or any later one.
     pub(crate) fn oldest_known(&self) -> Version {
         self.history_behind

@@ -151,3 +151,57 @@ fn a_view_change_ends_a_checkpoint_unfinished_and_nothing_is_trimmed_for_it() {
     let found = copy.found(0, copy.journal.len()).expect("the journal is whole");
     assert_eq!((found.standing(), found.state(0).digest), (ViewId(2), copy.region.state(0).digest));
 }
+
+/// A node that had such a region never made its journal shorter.
+#[test]
+fn a_copy_without_versions_is_found_again_behind_a_checkpoint_too() {
+    let config = Config { unversioned: true, limits: small(), ..config() };
+    let mut net = Net::new(3, config, Pattern::Unversioned);
+    let me = net.id(1);
+    for key in 1..=8 {
+        net.call(set(key));
+        net.call(Operation::Increment { key: b"n".into(), by: 1 });
+        net.run();
+    }
+    net.step(me, Event::Checkpoint);
+    let began = net.journals[&me].len();
+    let mut steps: u8 = 0;
+    let whole = |net: &Net| net.said.iter().any(|said| *said == (me, Effect::Checkpointed));
+    while !whole(&net) {
+        steps += 1;
+        let id = net.call(match steps % 4 {
+            0 => Operation::Remove { key: vec![steps].into() },
+            1 => Operation::Increment { key: b"n".into(), by: 1 },
+            _ => set(steps),
+        });
+        net.run();
+        assert_eq!(net.how(id).len(), 1, "writes go on");
+        net.step(me, Event::Tick);
+        assert!(steps < 200, "it comes to its end");
+    }
+    assert!(steps > 8, "it was kept in {steps} steps");
+    net.call(set(201));
+    net.run();
+    let there = net.copies[&me].state(0).clone();
+    let journal = &net.journals[&me];
+    for from in 0..began {
+        let records = journal[from..].iter().map(Vec::as_slice);
+        let found = Region::recover(config, records).expect("it has a whole checkpoint");
+        let state = found.state(0);
+        assert_eq!((&state.map, &state.duplicates, state.at), (&there.map, &there.duplicates, there.at));
+    }
+    // And it is taken into the next view, as one that was never found again.
+    let records = journal[began - 1..].iter().map(Vec::as_slice);
+    let found = Region::recover(config, records).expect("it begins with a checkpoint");
+    net.copies.insert(me, found);
+    let members = [net.id(0), me, net.id(2)];
+    let reports = net.wedge(&members);
+    let mut next = net.view.clone();
+    next.id = ViewId(2);
+    net.install(&next, &reports, None);
+    assert_eq!((net.copies[&me].standing(), &net.copies[&me].state(0).map), (ViewId(2), &there.map));
+    net.tell_view();
+    let id = net.call(set(202));
+    net.run();
+    assert_eq!(net.how(id).len(), 1);
+}
