@@ -9,7 +9,7 @@
 
 use crate::blob::Blob;
 use crate::duplicates::Duplicates;
-use crate::effect::Effect;
+use crate::effect::{Effect, RecordNumber};
 use crate::limits::Config;
 use crate::message::{Body, ImagePart, Party, ThreadRows};
 use crate::record::Record;
@@ -21,6 +21,7 @@ use mainstay_types::operation::Version;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::{MemberId, ViewId};
+use std::collections::VecDeque;
 use std::ops::Bound;
 
 /// One member that is filled: how far.
@@ -55,6 +56,28 @@ pub(crate) struct Learning {
     complete: bool,
     /// The view that begins with what this copy has.
     standing: Option<ViewId>,
+    /// Records of parts that are not safe yet.
+    unsafe_parts: VecDeque<RecordNumber>,
+    /// A part has come, and the next was not asked for yet.
+    owes_next: bool,
+}
+
+impl Learning {
+    /// Nothing has come.
+    fn new(me: MemberId, from: MemberId, others: Vec<MemberId>, image: u64, since: Time) -> Self {
+        Self {
+            me,
+            from,
+            others,
+            image,
+            next: 0,
+            since,
+            complete: false,
+            standing: None,
+            unsafe_parts: VecDeque::new(),
+            owes_next: false,
+        }
+    }
 }
 
 impl Region {
@@ -67,8 +90,7 @@ impl Region {
         self.checkpointing = None;
         let image = self.learning.as_ref().map_or(0, |learning| learning.image) + 1;
         let others = sources.collect();
-        self.learning =
-            Some(Learning { me, from, others, image, next: 0, since: now, complete: false, standing: None });
+        self.learning = Some(Learning::new(me, from, others, image, now));
         self.phase = Phase::Learning;
         self.send(0, Party::Member(from), Body::ImageRequest { image }, out);
     }
@@ -114,7 +136,11 @@ impl Region {
 
     /// An image that does not go on is begun anew, elsewhere if that can be.
     pub(crate) fn tick_image(&mut self, now: Time, out: &mut Vec<Effect>) {
-        let Some(learning) = &self.learning else { return };
+        let Some(learning) = &mut self.learning else { return };
+        if learning.owes_next {
+            // It waits for this copy's own disk.
+            learning.since = now;
+        }
         let waits = !learning.complete || self.awaited.is_some();
         // What was found in the journal goes on when this life is told to learn.
         if self.phase == Phase::Learning
@@ -298,13 +324,28 @@ impl Region {
             return self.learn_anew(now, out);
         }
         self.append(&record, out);
-        if asks {
-            self.send(0, Party::Member(member), Body::ImageNext { image }, out);
+        if asks && let Some(learning) = &mut self.learning {
+            learning.unsafe_parts.push_back(self.record);
+            learning.owes_next = true;
+            self.ask_for_next_part(out);
         }
         if complete {
             out.push(Effect::Learned);
         }
         self.become_full(out);
+    }
+
+    /// Asks for the next part once few enough of those that came are not safe: the disk sets the pace, and not the network. What a slow disk had to
+    /// keep in memory had no end, and where that was too much the image began anew.
+    pub(crate) fn ask_for_next_part(&mut self, out: &mut Vec<Effect>) {
+        let (safe, parts_max) = (self.safe, self.config.limits.image_unsafe_parts_max);
+        let Some(learning) = &mut self.learning else { return };
+        while learning.unsafe_parts.pop_front_if(|record| *record <= safe).is_some() {}
+        if learning.owes_next && learning.unsafe_parts.len() <= parts_max {
+            learning.owes_next = false;
+            let (from, image) = (learning.from, learning.image);
+            self.send(0, Party::Member(from), Body::ImageNext { image }, out);
+        }
     }
 
     /// With an image that a view begins with, and that view awaited, this copy is a full one.
@@ -351,17 +392,7 @@ impl Region {
                 address: mainstay_types::view::Address { ip: [0; 16], port: 0 },
                 born: ViewId::NONE,
             };
-            let (image, next, others) = (0, 0, Vec::new());
-            self.learning = Some(Learning {
-                me: nobody,
-                from: nobody,
-                others,
-                image,
-                next,
-                since: Time::EPOCH,
-                complete: false,
-                standing: None,
-            });
+            self.learning = Some(Learning::new(nobody, nobody, Vec::new(), 0, Time::EPOCH));
         }
         self.take_image_part(shard, part)
     }

@@ -76,6 +76,8 @@ pub struct Limits {
     /// Entries that leave in one message, or are kept in one record, in bytes: keys, values and [`crate::log::ENTRY_BYTES`] each; one more entry may go
     /// beyond.
     pub together_bytes_max: usize,
+    /// Parts of an image that a member which is filled has taken and not safe yet, when it asks for no more.
+    pub image_unsafe_parts_max: usize,
     /// Records of a checkpoint that are written with one tick, in bytes; one more may go beyond. At level `Process` nothing else sets the pace.
     pub checkpoint_tick_bytes_max: usize,
     /// Entries of one answer to a scan.
@@ -110,6 +112,7 @@ impl Default for Limits {
             learners_max: 2,
             image_chunk_bytes_max: 64 << 10,
             together_bytes_max: 64 << 10,
+            image_unsafe_parts_max: 16,
             checkpoint_tick_bytes_max: 256 << 10,
             scan_entries_max: 256,
             repair_entries_max: 64,

@@ -428,6 +428,7 @@ impl Region {
             }
         }
         self.safe = self.safe.max(record);
+        self.ask_for_next_part(out);
         self.finish_checkpoint(out);
     }
 
