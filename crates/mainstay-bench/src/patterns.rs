@@ -2,6 +2,7 @@
 //! turns, beside bare TCP and beside what the model says; and how long a write waits when a node dies or stands still.
 
 mod group;
+mod join;
 mod load;
 mod pause;
 mod peers;
@@ -82,6 +83,7 @@ pub fn patterns(
         Part { name: "link delay", measure: table::link_delay },
         Part { name: "redis", measure: redis::measure },
         Part { name: "pause", measure: pause::measure },
+        Part { name: "join", measure: join::measure },
         Part { name: "peers", measure: peers::measure },
     ];
     setting::run("patterns", options, given, &parts, progress)

@@ -86,7 +86,19 @@ impl<'a> Group<'a> {
         Ok(Running { child, nodes_at, clients_at })
     }
 
+    /// Starts one node more, which joins.
+    pub(super) fn add(&mut self) -> Result<(), PatternsError> {
+        let node = self.spawn(self.nodes.len())?;
+        self.nodes.push(node);
+        Ok(())
+    }
+
     pub(super) fn wait_until_all_serve(&self) -> Result<(), PatternsError> {
+        self.wait_until_all_serve_for(SERVE_MAX)
+    }
+
+    /// Waits until they do, and not longer.
+    pub(super) fn wait_until_all_serve_for(&self, time_max: Duration) -> Result<(), PatternsError> {
         let began = Instant::now();
         for node in &self.nodes {
             loop {
@@ -95,7 +107,7 @@ impl<'a> Group<'a> {
                 if status["serves"] == true && members == self.nodes.len() {
                     break;
                 }
-                if began.elapsed() > SERVE_MAX {
+                if began.elapsed() > time_max {
                     return Err(PatternsError::Node { what: format!("does not serve: {status}") });
                 }
                 std::thread::sleep(LOOK_EVERY);
