@@ -63,7 +63,7 @@ struct Listener {
 
 impl Listener {
     /// Subscribes at a node; whether it takes that.
-    fn subscribe(&mut self, connection: &mut Connection) -> Result<(), String> {
+    fn subscribe(&self, connection: &mut Connection) -> Result<(), String> {
         let stands: Vec<&str> = self.stands.values().map(String::as_str).collect();
         let from = if stands.is_empty() { String::new() } else { format!(" FROM {}", stands.join(" ")) };
         connection.say(&format!("MAINSTAY.SUBSCRIBE k*{from}"));
@@ -156,7 +156,7 @@ fn a_subscription_goes_on_at_another_node_when_its_node_is_killed_and_nothing_is
     while listener.hear_one(&mut at_second) == Some(false) {}
     let mut at_fourth = Connection::new(fourth.clients_at);
     let old: Vec<String> = (0..16).map(|shard| format!("{shard}:1-0")).collect();
-    let mut behind = Listener { stands: (0..).zip(old).collect(), ..Listener::default() };
+    let behind = Listener { stands: (0..).zip(old).collect(), ..Listener::default() };
     let refused = behind.subscribe(&mut at_fourth).expect_err("it has not seen them");
     assert!(refused.starts_with("MISSED of shard "), "{refused}");
     // From now on it hears at that one too.
