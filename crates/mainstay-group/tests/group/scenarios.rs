@@ -1,7 +1,7 @@
 //! What a group must not do, by name: the peers' bugs, and our own.
 
 use crate::rig::{Rig, joiner};
-use mainstay_group::ballot::Because;
+use mainstay_group::ballot::{Ballot, Because};
 use mainstay_group::event::Event;
 use mainstay_group::explain::Explanation;
 use mainstay_group::group::{Begin, Config, Group, StartError};
@@ -472,4 +472,32 @@ fn who_asks_is_let_in_by_the_view_that_is_begun_for_it_however_long_that_takes()
     rig.cut.clear();
     rig.run(100);
     assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
+}
+
+/// Who asks may be gone for good before it is let in, and nobody can know. With half of the votes it is needed from then on: nobody goes on without it, for as
+/// long as its store is away, and all do when that comes back.
+#[test]
+fn who_is_let_in_with_half_of_the_votes_is_waited_for() {
+    let mut rig = Rig::of(&[1, 1]);
+    let old = rig.view(1).id;
+    rig.slow = [(1, 4), (2, 4)].into();
+    rig.start(3, 1, 2, None);
+    while rig.groups[&1].record().promised == Ballot::NONE {
+        rig.run(1);
+    }
+    rig.kill(3);
+    rig.run(300);
+    assert_eq!((rig.view(1).id, rig.names(1)), (old.next(), vec![1, 2, 3]));
+    assert_eq!([1, 2].map(|number| rig.serves(number)), [false; 2]);
+    let explained = rig.groups[&2].explain(rig.now);
+    assert!(matches!(explained, Explanation::CutOff { heard: 2, votes: 4, .. } | Explanation::Wedged { .. }));
+    // Not even when all come back but that one, and another has come in its place.
+    [1, 2].into_iter().for_each(|number| rig.kill(number));
+    [1, 2].into_iter().for_each(|number| rig.start(number, 2, 1, None));
+    rig.start(4, 1, 2, None);
+    rig.run(300);
+    assert_eq!([1, 2, 4].map(|number| rig.serves(number)), [false; 3]);
+    rig.start(3, 2, 2, None);
+    rig.run(300);
+    assert!([1, 2, 3, 4].iter().all(|&number| rig.serves(number)));
 }

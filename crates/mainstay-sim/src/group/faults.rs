@@ -157,6 +157,7 @@ impl World {
         if !self.survives_without(one) {
             return;
         }
+        self.oracle.loses(self.cluster, self.processes[one].store);
         let drawn = self.random.draw();
         // Whoever puts a new disk in says where the group is: the machines that all ask at may all be new.
         let view = self.newest_view().map_or_else(Vec::new, |view| view.members);

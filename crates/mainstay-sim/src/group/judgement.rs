@@ -60,6 +60,11 @@ impl World {
 
     /// All are up and reach each other, but for one: they have to come together in one view.
     pub(crate) fn judge(&mut self) {
+        if self.oracle.waits_for_lost(self.cluster) {
+            self.trace_line(format_args!("the newest view waits for stores that were lost before"));
+            self.over = true;
+            return;
+        }
         let newest = self.newest_view();
         let id = newest.as_ref().map_or(ViewId::NONE, |view| view.id);
         if self.newest_since.0 != id {

@@ -9,7 +9,7 @@ use mainstay_group::ballot::Proposal;
 use mainstay_group::message::{Body, Message};
 use mainstay_group::record::Record;
 use mainstay_types::id::{ClusterId, StoreId};
-use mainstay_types::view::{JoinerId, MemberId, View, ViewId};
+use mainstay_types::view::{JoinerId, Member, MemberId, View, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Oracle {
     offered: BTreeMap<(ClusterId, ViewId), (StoreId, Proposal)>,
     /// What was acknowledged to a client, and in which view.
     acknowledged: BTreeMap<Fact, (ClusterId, ViewId)>,
+    /// Stores that were lost for good, and the newest view that was decided by then.
+    lost: BTreeMap<StoreId, ViewId>,
 }
 
 impl Oracle {
@@ -32,6 +34,26 @@ impl Oracle {
         let (_, newest) =
             self.decided.range((cluster, ViewId::NONE)..=(cluster, ViewId(u64::MAX))).next_back()?;
         Some(newest)
+    }
+
+    /// A store of the group is lost for good.
+    pub(crate) fn loses(&mut self, cluster: ClusterId, store: StoreId) {
+        self.lost.insert(store, self.newest(cluster).map_or(ViewId::NONE, |newest| newest.view.id));
+    }
+
+    /// Whether the newest view can never be followed: it lets in stores that were lost before it was decided, and what is left has no majority of its votes.
+    /// Who let them in had heard them ask, and could not know. That nobody goes on then is what keeps two sides from it; only the lost store would end it.
+    ///
+    /// Stores that were in a view when they were lost are no excuse: the world loses none that a majority needs.
+    pub(crate) fn waits_for_lost(&self, cluster: ClusterId) -> bool {
+        self.newest(cluster).is_some_and(|Proposal { view, .. }| {
+            let is_lost = |member: &&Member| {
+                member.born == view.id
+                    && self.lost.get(&member.joiner.store).is_some_and(|&newest| newest < view.id)
+            };
+            let lost = view.members.iter().filter(is_lost).map(|member| u64::from(member.offer.weight));
+            !view.is_majority(view.weight() - lost.sum::<u64>())
+        })
     }
 
     /// Somebody says that this is decided.

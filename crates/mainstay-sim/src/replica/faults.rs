@@ -107,6 +107,7 @@ impl World {
         if !self.survives_without(one) {
             return;
         }
+        self.views.loses(self.cluster, self.nodes[one].store);
         let drawn = self.random.draw();
         let node = &mut self.nodes[one];
         let bytes = [drawn.to_le_bytes(), drawn.to_le_bytes()].concat();

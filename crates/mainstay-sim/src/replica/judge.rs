@@ -102,6 +102,11 @@ impl World {
 
     /// All are up and reach each other: they have to come together in one view, and all clients have to be served.
     pub(crate) fn judge(&mut self) {
+        if self.views.waits_for_lost(self.cluster) {
+            self.trace_line(format_args!("the newest view waits for stores that were lost before"));
+            self.over = true;
+            return;
+        }
         let newest = self.newest_view();
         let mut outside = Vec::new();
         for node in &self.nodes {
