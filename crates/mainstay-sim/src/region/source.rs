@@ -87,10 +87,11 @@ impl Source {
         self.majority(reports.keys()) && self.latest(reports.keys()) >= self.base
     }
 
-    /// The base of a next view with these stores, if one of them has its data: else nobody could take the cut.
+    /// The base of a next view with these stores, if one of them has its data: else nobody could take the cut. Who proposes a view is in it, so that
+    /// there is none of nobody, also where the data is what every copy begins with.
     pub(crate) fn base_of(&self, settles: bool, stores: &[u8]) -> Option<ViewId> {
         let base = if settles { self.view.id } else { self.base };
-        (self.latest(stores.iter()) >= base).then_some(base)
+        (!stores.is_empty() && self.latest(stores.iter()) >= base).then_some(base)
     }
 
     /// The view that the reports lead to.
