@@ -243,6 +243,8 @@ reach! {
     FilledFirst = "filled_first",
     /// Writes of a node's disk took beats.
     SlowDisk = "slow_disk",
+    /// A copy of a region was told several things before it was drained.
+    CameTogether = "came_together",
     /// A member of a region stopped hearing of views, and went on serving those who reach it.
     MemberDeaf = "member_deaf",
     /// A client died while it sent an operation to copies: some got it, and others did not.

@@ -42,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) clock: Clock,
     /// How far its wall clock is ahead, in milliseconds.
     pub(crate) clock_ahead_ms: u64,
+    /// Events since it was drained.
+    pub(crate) undrained: u32,
     /// When the last thing that the source said to it arrives: it hears all in order.
     pub(crate) hears_until: u64,
     /// The view that it reported for last.
@@ -75,6 +77,7 @@ impl Host {
             deaf_until: 0,
             clock,
             clock_ahead_ms: u64::from(number) * 40,
+            undrained: 0,
             hears_until: 0,
             reported: None,
             learned: false,
@@ -161,6 +164,7 @@ impl Host {
         self.waiting.clear();
         self.safe = RecordNumber(0);
         self.region = None;
+        self.undrained = 0;
         self.reported = None;
         (self.learned, self.learning) = (false, false);
         (self.learns_from, self.learn_id) = (None, None);

@@ -7,7 +7,9 @@
 //!                                                                                  source of views
 //! ```
 
+mod batches;
 pub(crate) mod clients;
+mod faults;
 mod host;
 mod linearizable;
 pub(crate) mod oracle;
@@ -17,6 +19,7 @@ mod source;
 mod source_acts;
 pub(crate) mod world;
 
+pub(crate) use batches::Batches;
 pub(crate) use linearizable::{Seen, linearizable};
 pub(crate) use oracle::Agreed;
 
@@ -62,6 +65,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::MemberPaused,
     Reach::MemberDeaf,
     Reach::ClientDiedSending,
+    Reach::CameTogether,
     Reach::StoreFoundAgain,
     Reach::StoreLost,
     Reach::Joined,

@@ -1,5 +1,6 @@
 //! The world: one clock, one queue of what is to happen, copies, clients, a source of views, and an oracle that sees all of it.
 
+use super::batches::Batches;
 use super::clients::SimClient;
 use super::host::{Host, Waiting};
 use super::oracle::Oracle;
@@ -18,7 +19,7 @@ use mainstay_types::id::ClientId;
 use mainstay_types::machine::Machine;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
-use mainstay_types::view::{MemberId, View, ViewId};
+use mainstay_types::view::{View, ViewId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,10 +32,12 @@ const FAULTS_UNTIL: u64 = 3_000 * MILLISECOND;
 const END: u64 = FAULTS_UNTIL + 20_000 * MILLISECOND;
 /// Length of a lease.
 const LEASE: u64 = 150 * MILLISECOND;
+/// What comes together comes within this time.
+const TOGETHER: u64 = 3 * MILLISECOND;
 
 /// What is to happen.
 #[derive(Debug)]
-enum Next {
+pub(crate) enum Next {
     Deliver {
         from: Party,
         to: Party,
@@ -42,6 +45,8 @@ enum Next {
         connection: u64,
     },
     Tick(usize),
+    /// What came together at a server, in this life of it, is all.
+    Drain(usize, u64),
     ClientTick(usize),
     Sync(usize),
     Source,
@@ -65,16 +70,17 @@ pub(crate) struct RegionWorld {
     queue: BTreeMap<(u64, u64), Next>,
     queued: u64,
     /// Of each pair: when the last message arrives, and which connection it is.
-    links: BTreeMap<(Party, Party), (u64, u64)>,
+    pub(crate) links: BTreeMap<(Party, Party), (u64, u64)>,
     steps: u64,
-    crashes: u64,
+    pub(crate) crashes: u64,
     pub(crate) reached: Reached,
     pub(crate) trace: Trace,
-    next_store: u8,
+    pub(crate) next_store: u8,
     /// The next crash comes within the effects of a step.
-    crash_soon: Option<usize>,
+    pub(crate) crash_soon: Option<usize>,
     /// Longest write of a disk, in nanoseconds.
     disk_ns_max: u64,
+    batches: Batches,
 }
 
 impl RegionWorld {
@@ -140,6 +146,7 @@ impl RegionWorld {
             trace,
             crash_soon: None,
             disk_ns_max: if random.chance(400) { 100 * MILLISECOND } else { 4 * MILLISECOND },
+            batches: Batches::draw(seed),
             random,
             config,
             hosts,
@@ -206,7 +213,7 @@ impl RegionWorld {
         self.reached.hit(reach);
     }
 
-    fn push(&mut self, after: u64, next: Next) {
+    pub(crate) fn push(&mut self, after: u64, next: Next) {
         self.queued += 1;
         self.queue.insert((self.now + after.max(1), self.queued), next);
     }
@@ -215,6 +222,7 @@ impl RegionWorld {
         match next {
             Next::Deliver { from, to, message, connection } => self.deliver(from, to, *message, connection),
             Next::Tick(at) => self.tick(at),
+            Next::Drain(at, life) => self.drain_late(at, life),
             Next::ClientTick(at) => {
                 self.push(TICK, Next::ClientTick(at));
                 self.client_tick(at)
@@ -374,10 +382,41 @@ impl RegionWorld {
         self.trace.line(self.now, line);
     }
 
-    /// A step of a copy, what it leads to, and what is said behind it.
+    /// A step of a copy, what it leads to, and what is said behind it, unless more comes first.
     pub(crate) fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
         self.step_once(at, event)?;
+        let host = &mut self.hosts[at];
+        if !host.up() {
+            return Ok(());
+        }
+        host.undrained += 1;
+        if !self.batches.more() {
+            return self.drain(at);
+        }
+        if host.undrained == 1 {
+            let (life, after) = (host.life, self.batches.pause_ns(TOGETHER));
+            self.push(after, Next::Drain(at, life));
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, at: usize) -> Result<(), Violation> {
+        if std::mem::take(&mut self.hosts[at].undrained) > 1 {
+            self.hit(Reach::CameTogether);
+        }
         self.step_once(at, Event::Drained)
+    }
+
+    /// A server that stands still is drained when it goes on.
+    fn drain_late(&mut self, at: usize, life: u64) -> Result<(), Violation> {
+        let host = &self.hosts[at];
+        let is_due = host.up() && host.life == life && host.undrained > 0;
+        if is_due && host.paused_until > self.now {
+            let after = host.paused_until - self.now;
+            self.push(after, Next::Drain(at, life));
+            return Ok(());
+        }
+        if is_due { self.drain(at) } else { Ok(()) }
     }
 
     /// One step; a crash may come between any two effects.
@@ -452,98 +491,6 @@ impl RegionWorld {
                 self.trace.line(self.now, format_args!("n{number} has learned"));
                 self.hosts[at].learned = true;
             }
-        }
-    }
-
-    pub(crate) fn crash(&mut self, at: usize) {
-        let number = self.hosts[at].number;
-        self.trace.line(self.now, format_args!("n{number} crashes"));
-        self.crashes += 1;
-        self.hit(Reach::Kill);
-        let down = self.hosts.iter().filter(|host| !host.up()).count() + 1;
-        if down == 2 {
-            self.hit(Reach::TwoDown);
-        }
-        if down == self.hosts.len() {
-            self.hit(Reach::AllDown);
-        }
-        let id = self.hosts[at].id;
-        if self.random.coin() {
-            self.filled(at);
-        }
-        self.hosts[at].crash(&mut self.random);
-        for ((from, to), link) in &mut self.links {
-            if *from == Party::Member(id) || *to == Party::Member(id) {
-                link.1 += 1;
-            }
-        }
-        let after = self.random.between(10, 600) * MILLISECOND;
-        self.push(after, Next::Restart(at));
-    }
-
-    fn restart(&mut self, at: usize) -> Result<(), Violation> {
-        if self.hosts[at].up() {
-            return Ok(());
-        }
-        // A store may be lost only while enough others have what it had.
-        let store = self.hosts[at].store;
-        let others =
-            self.source.prepared.iter().filter(|other| **other != store && self.source.has_store(**other));
-        let left: Vec<u8> = others.copied().collect();
-        let may = !self.healed() && self.source.majority(left.iter());
-        let lost = may && self.random.chance(150);
-        if lost {
-            self.source.prepared.remove(&store);
-            self.hit(Reach::StoreLost);
-        } else if self.hosts[at].has_records() {
-            self.hit(Reach::StoreFoundAgain);
-            if self.hosts[at].trimmed {
-                self.hit(Reach::FoundFromCheckpoint);
-            }
-        }
-        let next_store = self.next_store;
-        if lost {
-            self.next_store += 1;
-        }
-        let number = self.hosts[at].number;
-        self.trace.line(
-            self.now,
-            format_args!("n{number} starts, its store {}", if lost { "lost" } else { "found again" }),
-        );
-        let config = self.config;
-        let started = self.hosts[at].start(config, lost, next_store);
-        started.map_err(|error| Violation::new(Property::Recovers, format!("n{number}: {error}")))?;
-        let born = ViewId(self.source.id().0 + 1);
-        self.hosts[at].id = MemberId { born, ..self.hosts[at].id };
-        Ok(())
-    }
-
-    fn fault(&mut self) {
-        if self.healed() {
-            return;
-        }
-        let after = self.random.between(50, 450) * MILLISECOND;
-        self.push(after, Next::Fault);
-        let at = self.random.index(self.hosts.len());
-        match self.random.below(10) {
-            0..=5 if self.hosts[at].up() => self.crash_soon = Some(at),
-            6 => {
-                let up: Vec<usize> = (0..self.hosts.len()).filter(|&at| self.hosts[at].up()).collect();
-                if self.random.chance(300) {
-                    up.into_iter().for_each(|at| self.crash(at));
-                }
-            }
-            7..=8 => {
-                let pause = self.random.between(20, 900) * MILLISECOND;
-                self.hosts[at].paused_until = self.now + pause;
-                self.hit(Reach::MemberPaused);
-            }
-            9 => {
-                let deaf = self.random.between(100, 900) * MILLISECOND;
-                self.hosts[at].deaf_until = self.now + deaf;
-                self.hit(Reach::MemberDeaf);
-            }
-            _ => {}
         }
     }
 

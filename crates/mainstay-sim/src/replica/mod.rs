@@ -30,6 +30,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::TotalRestart,
     Reach::FailedSync,
     Reach::SlowDisk,
+    Reach::CameTogether,
     Reach::ConnectionBroken,
     Reach::FramesLost,
     Reach::Partition,

@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) slow: Slow,
     pub(crate) writing_record: Writing,
     pub(crate) running: Option<Replica>,
+    /// Events since it was drained.
+    pub(crate) undrained: u32,
     /// The last wake-up that was asked for.
     pub(crate) wakes: u64,
     pub(crate) paused_until_ns: u64,
@@ -76,6 +78,7 @@ impl Node {
             slow: Slow::default(),
             writing_record: Writing::default(),
             running: None,
+            undrained: 0,
             wakes: 0,
             paused_until_ns: 0,
             rests_until_ns: 0,
@@ -137,6 +140,7 @@ impl Node {
         self.appending.clear();
         self.writing_record = Writing::default();
         self.running = None;
+        self.undrained = 0;
         self.paused_until_ns = 0;
         self.leaving = false;
         self.wishes.clear();

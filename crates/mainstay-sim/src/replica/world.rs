@@ -10,6 +10,7 @@ use crate::properties::region_one_definition::Definitions;
 use crate::properties::{Property, Violation, one_successor};
 use crate::random::Random;
 use crate::reach::{Reach, Reached};
+use crate::region::Batches;
 use crate::region::clients::SimClient;
 use crate::region::oracle::Oracle;
 use crate::trace::Trace;
@@ -36,10 +37,13 @@ use std::time::Duration;
 const STEPS_MAX: u64 = 1_000_000;
 /// Between two ticks of a client, in nanoseconds.
 const CLIENT_TICK_NS: u64 = BEAT_NS / 2;
+/// What comes together comes within this time, in nanoseconds.
+const TOGETHER_NS: u64 = BEAT_NS / 10;
 
 /// What happens at a time.
 pub(crate) enum Next {
     Wake { node: usize, life: u64, number: u64 },
+    Drain { node: usize, life: u64 },
     Deliver { from: End, to: End, bytes: Vec<u8>, broke: u64 },
     Persisted { node: usize, life: u64, ticket: u64 },
     Sync { node: usize, life: u64 },
@@ -60,6 +64,7 @@ pub(crate) struct World {
     pub(crate) reached: Reached,
     rules: Rules,
     pub(crate) setup: Setup,
+    batches: Batches,
     pub(crate) now_ns: u64,
     queue: BTreeMap<(u64, u64), Next>,
     scheduled: u64,
@@ -117,6 +122,7 @@ impl World {
             reached: Reached::default(),
             rules,
             setup,
+            batches: Batches::draw(seed),
             now_ns: 0,
             queue: BTreeMap::new(),
             scheduled: 0,
@@ -191,7 +197,10 @@ impl World {
     fn happens(&mut self, next: Next) {
         // A node that stands still takes everything in when it goes on.
         let sleeper = match &next {
-            Next::Wake { node, .. } | Next::Persisted { node, .. } | Next::Sync { node, .. } => Some(*node),
+            Next::Wake { node, .. }
+            | Next::Drain { node, .. }
+            | Next::Persisted { node, .. }
+            | Next::Sync { node, .. } => Some(*node),
             Next::Deliver { to: End::Node(node), .. } => Some(*node),
             _ => None,
         };
@@ -206,6 +215,11 @@ impl World {
             Next::Wake { node, life, number } => {
                 if self.is_alive(node, life) && self.nodes[node].wakes == number {
                     self.step(node, Event::Tick, None);
+                }
+            }
+            Next::Drain { node, life } => {
+                if self.is_alive(node, life) && self.nodes[node].undrained > 0 {
+                    self.drain(node);
                 }
             }
             Next::Deliver { from, to, bytes, broke } => self.deliver(from, to, &bytes, broke),
@@ -301,13 +315,27 @@ impl World {
         self.step(at, Event::Arrived(message), said);
     }
 
-    /// A step of a node, and what it says behind it.
+    /// A step of a node, and what it says behind it, unless more comes first.
     pub(crate) fn step(&mut self, at: usize, event: Event, said: Option<(RegionId, (ViewId, bool))>) {
         let life = self.nodes[at].life;
         self.step_once(at, event, said);
-        if self.is_alive(at, life) {
-            self.step_once(at, Event::Drained, None);
+        if !self.is_alive(at, life) {
+            return;
         }
+        self.nodes[at].undrained += 1;
+        if !self.batches.more() {
+            self.drain(at);
+        } else if self.nodes[at].undrained == 1 {
+            let after_ns = self.batches.pause_ns(TOGETHER_NS);
+            self.schedule(after_ns, Next::Drain { node: at, life });
+        }
+    }
+
+    fn drain(&mut self, at: usize) {
+        if std::mem::take(&mut self.nodes[at].undrained) > 1 {
+            self.reached.hit(Reach::CameTogether);
+        }
+        self.step_once(at, Event::Drained, None);
     }
 
     /// One step, and what it asks for.
