@@ -412,7 +412,7 @@ impl Replica {
         message: RegionMessage,
         out: &mut Vec<Effect>,
     ) {
-        let restriction = self.restriction(region);
+        let restriction = self.restriction(region).filter(|_| self.config.rules.keep(Rule::RolesRequired));
         let refused = restriction.and_then(|without| refusal(&message.body, &without, self.config.own_keys));
         if let Some(body) = refused {
             out.push(Effect::Answer { client, region, message: RegionMessage { body, ..message } });

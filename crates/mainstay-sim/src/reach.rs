@@ -255,6 +255,12 @@ reach! {
     PatternAskedAgain = "pattern_asked_again",
     /// A node was left out of the view while it asked for a pattern.
     PatternUnknown = "pattern_unknown",
+    /// A write was refused, since nobody in the view offered a role.
+    WriteWithoutRole = "write_without_role",
+    /// A read was.
+    ReadWithoutRole = "read_without_role",
+    /// A node saw a role go, left, and asked to be let in again.
+    Reconnected = "reconnected",
     /// A member never entered the view that it was let into.
     JoinedAndDied = "joined_and_died",
     /// A member left in order.

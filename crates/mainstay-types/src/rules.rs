@@ -73,6 +73,8 @@ pub enum Rule {
     SettledOnce,
     /// A region has another pattern from a view on, at all its members alike.
     PatternWithView,
+    /// What a region is asked for while a role that it requires is missing is refused.
+    RolesRequired,
     /// Clocks run at most so much faster or slower than others as leases allow for: the one rule that the world keeps, and no machine.
     ClocksWithinDrift,
 }
@@ -91,7 +93,7 @@ impl Rule {
     ];
 
     /// Every rule.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::SendAfterStable,
         Self::AcknowledgeAfterStable,
         Self::DuplicateAfterStable,
@@ -123,6 +125,7 @@ impl Rule {
         Self::WedgedTakesNothing,
         Self::TableMovesWithData,
         Self::PatternWithView,
+        Self::RolesRequired,
         Self::ClocksWithinDrift,
         Self::ReadUnderLease,
         Self::ReadStable,
@@ -179,6 +182,7 @@ impl Rule {
             Self::ReadyBeforeVote => "empty-stores-decide",
             Self::SettledOnce => "settled-again",
             Self::PatternWithView => "pattern-without-view",
+            Self::RolesRequired => "roles-ignored",
             Self::ClocksWithinDrift => "clocks-drift-beyond",
         }
     }
@@ -252,6 +256,9 @@ impl Rule {
             }
             Self::ClocksWithinDrift => {
                 "leases assume bounded drift: Gray and Cheriton 1989, section 5; docs/group.md, leases"
+            }
+            Self::RolesRequired => {
+                "required roles and their loss actions: Schuchardt 2010, GemFire and Paxos"
             }
             Self::PatternWithView => {
                 "a configuration changes at a point that all agree on: Lamport, Malkhi and Zhou 2009; docs/replica.md, another pattern"

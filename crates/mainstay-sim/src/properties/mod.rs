@@ -27,6 +27,7 @@ pub(crate) mod region_first_result;
 pub(crate) mod region_linearizable;
 pub(crate) mod region_one_definition;
 pub(crate) mod region_one_payload;
+pub(crate) mod region_roles_decide;
 pub(crate) mod rejoins;
 pub(crate) mod released_once;
 pub(crate) mod same_answer;
@@ -98,6 +99,8 @@ pub(crate) enum Property {
     RegionOnePayload,
     /// A region is the same at all members of a view, and what somebody asked for.
     RegionOneDefinition,
+    /// A region does what the roles in its view allow, and refuses the rest alone.
+    RegionRolesDecide,
     /// Copies of a region that stand at the same version are the same.
     RegionCopiesAgree,
     /// A copy of a region takes nothing of another view, and nothing after its report.
@@ -116,7 +119,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Every property.
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 37] = [
         Self::StableBeforeRelease,
         Self::AcknowledgedSurvives,
         Self::DeliveredOnce,
@@ -146,6 +149,7 @@ impl Property {
         Self::Rejoins,
         Self::RegionOnePayload,
         Self::RegionOneDefinition,
+        Self::RegionRolesDecide,
         Self::RegionCopiesAgree,
         Self::RegionFenced,
         Self::RegionAcknowledgedStays,
@@ -188,6 +192,7 @@ impl Property {
             Self::Rejoins => "rejoins",
             Self::RegionOnePayload => "region-one-payload",
             Self::RegionOneDefinition => "region-one-definition",
+            Self::RegionRolesDecide => "region-roles-decide",
             Self::RegionCopiesAgree => "region-copies-agree",
             Self::RegionFenced => "region-fenced",
             Self::RegionAcknowledgedStays => "region-acknowledged-stays",
@@ -233,6 +238,7 @@ impl Property {
             Self::Rejoins => rejoins::SOURCE,
             Self::RegionOnePayload => region_one_payload::SOURCE,
             Self::RegionOneDefinition => region_one_definition::SOURCE,
+            Self::RegionRolesDecide => region_roles_decide::SOURCE,
             Self::RegionCopiesAgree => region_copies_agree::SOURCE,
             Self::RegionFenced => region_fenced::SOURCE,
             Self::RegionAcknowledgedStays => region_acknowledged_stays::SOURCE,

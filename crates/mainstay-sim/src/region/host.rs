@@ -123,6 +123,7 @@ impl Host {
             watched: &mut self.watched,
             reported: self.reported,
             appended: appended.collect(),
+            lacks_role: None,
         }
     }
 

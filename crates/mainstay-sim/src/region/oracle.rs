@@ -3,10 +3,11 @@
 use super::linearizable::{Done, Saw, Seen};
 use crate::properties::{
     Violation, region_acknowledged_stays, region_age_stated, region_copies_agree, region_fenced,
-    region_first_result, region_linearizable, region_one_payload,
+    region_first_result, region_linearizable, region_one_payload, region_roles_decide,
 };
 use crate::reach::{Reach, Reached};
 use crate::trace::Trace;
+use mainstay_group::roles::Requirement;
 use mainstay_region::duplicates::Seen as Given;
 use mainstay_region::effect::Effect;
 use mainstay_region::limits::Config;
@@ -16,7 +17,7 @@ use mainstay_region::operation::Outcome;
 use mainstay_region::record::{Accepted, Record};
 use mainstay_region::region::{Phase, Region};
 use mainstay_types::operation::{OperationId, Version};
-use mainstay_types::view::ViewId;
+use mainstay_types::view::{View, ViewId};
 use std::collections::BTreeMap;
 
 /// What the agreed sequence has at a version.
@@ -48,6 +49,8 @@ pub(crate) struct Inspected<'a> {
     pub(crate) reported: Option<ViewId>,
     /// Records that it appended in the step.
     pub(crate) appended: Vec<&'a [u8]>,
+    /// The view that it stands at, if that lacks a role which the region requires so.
+    pub(crate) lacks_role: Option<(&'a View, &'a Requirement)>,
 }
 
 /// The oracle.
@@ -92,7 +95,7 @@ impl Oracle {
         inspected: Inspected<'_>,
         said_in: Option<(ViewId, bool)>,
     ) -> Result<(), Violation> {
-        let Inspected { number, region, watched, reported, appended } = inspected;
+        let Inspected { number, region, watched, reported, appended, lacks_role } = inspected;
         let standing = region.standing();
         let recorded = appended.iter().filter_map(|bytes| {
             match postcard::from_bytes(bytes).expect("the region wrote it") {
@@ -107,6 +110,9 @@ impl Oracle {
         for Accepted { shard, counter, entry } in new {
             let version = Version { view: standing, counter };
             region_fenced::check(number, version, said_in, reported)?;
+            if let Some((view, requirement)) = lacks_role {
+                region_roles_decide::check_accepted(number, view, requirement, &entry)?;
+            }
             region_one_payload::check(&mut self.contents, number, shard, version, entry)?;
         }
         if region.phase() == Phase::Learning {

@@ -1,7 +1,9 @@
 //! Clients' steps, what is looked at behind every step of a node, and the end.
 
+use super::roles::known_view;
 use super::world::{Next, World};
 use crate::group::setup::BEAT_NS;
+use crate::properties::region_roles_decide::restricts;
 use crate::properties::{Property, Violation, one_side_serves, region_bounded, rejoins};
 use crate::region::clients::{Scene, SimClient};
 use crate::region::oracle::{Inspected, Watched};
@@ -67,7 +69,11 @@ impl World {
             let served = node.served.get(&id).copied();
             let reported = served.filter(|(_, stopped)| *stopped).map(|(view, _)| view);
             let said_in = said.filter(|(region, _)| *region == id).map(|(_, said_in)| said_in);
-            oracle.stepped(Inspected { number, region, watched, reported, appended }, said_in)?;
+            let requirement = &self.setup.regions[usize::from(id.0) - 1].requirement;
+            let view = known_view(&self.decided, running, region.standing());
+            let lacks_role = view.filter(|view| restricts(view, requirement)).map(|view| (view, requirement));
+            let inspected = Inspected { number, region, watched, reported, appended, lacks_role };
+            oracle.stepped(inspected, said_in)?;
             if region.phase() == Phase::Serving {
                 self.definitions.served(id, region.standing(), definition)?;
                 node.served.insert(id, (region.standing(), false));

@@ -14,6 +14,7 @@ mod judge;
 mod network;
 mod node;
 mod patterns;
+mod roles;
 mod setup;
 mod slow;
 mod world;
@@ -43,6 +44,9 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::PatternChanged,
     Reach::PatternAskedAgain,
     Reach::PatternUnknown,
+    Reach::WriteWithoutRole,
+    Reach::ReadWithoutRole,
+    Reach::Reconnected,
     Reach::SeveralJoined,
     Reach::BeganAnew,
     Reach::ProposalAdopted,
@@ -78,5 +82,6 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::TableMovesWithData,
     Rule::TrimAfterCheckpoint,
     Rule::PatternWithView,
+    Rule::RolesRequired,
     Rule::ClocksWithinDrift,
 ];

@@ -54,6 +54,8 @@ pub(crate) struct Node {
     /// It left in order, and is not started again before that.
     pub(crate) rests_until_ns: u64,
     pub(crate) leaving: bool,
+    /// It served a view that lacked no role last.
+    pub(crate) had_roles: bool,
     pub(crate) wishes: BTreeMap<(RegionId, Pattern), Wish>,
     /// Of each region and shard: the last version that the oracle has seen.
     pub(crate) watched: BTreeMap<RegionId, Watched>,
@@ -83,6 +85,7 @@ impl Node {
             paused_until_ns: 0,
             rests_until_ns: 0,
             leaving: false,
+            had_roles: false,
             wishes: BTreeMap::new(),
             watched: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -143,6 +146,7 @@ impl Node {
         self.undrained = 0;
         self.paused_until_ns = 0;
         self.leaving = false;
+        self.had_roles = false;
         self.wishes.clear();
         self.watched.clear();
         self.served.clear();

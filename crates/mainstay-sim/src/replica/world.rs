@@ -2,6 +2,7 @@
 
 use super::network::{End, Link};
 use super::node::{Node, Unsafe};
+use super::roles::Roles;
 use super::setup::Setup;
 use crate::group::faults::Cut;
 use crate::group::oracle::Oracle as Views;
@@ -65,6 +66,7 @@ pub(crate) struct World {
     rules: Rules,
     pub(crate) setup: Setup,
     batches: Batches,
+    pub(crate) roles: Roles,
     pub(crate) now_ns: u64,
     queue: BTreeMap<(u64, u64), Next>,
     scheduled: u64,
@@ -74,7 +76,7 @@ pub(crate) struct World {
     pub(crate) cuts: Vec<Cut>,
     /// What the views have shown.
     pub(crate) views: Views,
-    decided: BTreeMap<ViewId, Proposal>,
+    pub(crate) decided: BTreeMap<ViewId, Proposal>,
     /// What regions are in each view.
     pub(crate) definitions: Definitions,
     /// What each region has shown.
@@ -93,7 +95,12 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, rules: Rules, trace: Trace) -> Self {
         let mut random = Random::new(seed ^ 0x7265_706C_6963_6100);
-        let setup = Setup::draw(&mut random);
+        let mut setup = Setup::draw(&mut random);
+        let roles = match setup.calm {
+            // Who reconnects lets nobody serve for longer than a calm run does.
+            Some(_) => Roles::none(),
+            None => Roles::draw(seed, setup.nodes, &mut setup.regions),
+        };
         let equal = random.chance(700);
         let nodes = (0..setup.nodes)
             .map(|number| {
@@ -123,6 +130,7 @@ impl World {
             rules,
             setup,
             batches: Batches::draw(seed),
+            roles,
             now_ns: 0,
             queue: BTreeMap::new(),
             scheduled: 0,
@@ -268,7 +276,7 @@ impl World {
             regions: self.setup.regions.clone(),
         });
         let config = Config {
-            offer: node.offer.clone(),
+            offer: Offer { roles: self.roles.offered_by(at), ..node.offer.clone() },
             group_limits: GroupLimits::default(),
             timing: self.setup.timing,
             region_limits: self.setup.limits,
@@ -379,6 +387,7 @@ impl World {
                 self.send(End::Node(at), End::Node(machine(to)), &message);
             }
             Effect::Answer { client, region, message } => {
+                self.judge_answered(at, region, &message)?;
                 self.count(&message.body);
                 let from = self.nodes[at].running.as_ref().expect("it is alive").name();
                 if let Some(place) = self.client_at(client) {
@@ -420,7 +429,10 @@ impl World {
                 let after_ns = at_ns.saturating_sub(self.now_ns) + jitter;
                 self.schedule(after_ns, Next::Wake { node: at, life, number });
             }
-            Effect::Serving { view } => self.trace_line(format_args!("n{at} serves {view}")),
+            Effect::Serving { view } => {
+                self.trace_line(format_args!("n{at} serves {view}"));
+                self.look_for_roles(at, &view);
+            }
             Effect::NotServing { explanation } => {
                 self.trace_line(format_args!("n{at} does not serve: {explanation}"));
             }
