@@ -267,7 +267,7 @@ mod tests {
         for (keeps, replaces, both, expected) in [
             (false, true, true, Some(vec![given.clone(), gone.clone()])),
             (false, false, false, Some(vec![given.clone(), gone])),
-            (true, true, true, Some(vec![given.clone()])),
+            (true, true, true, Some(vec![given])),
             (true, false, true, None),
         ] {
             let changed = Outcome::Changed(expected.is_some());

@@ -166,7 +166,7 @@ fn a_copy_without_versions_is_found_again_behind_a_checkpoint_too() {
     net.step(me, Event::Checkpoint);
     let began = net.journals[&me].len();
     let mut steps: u8 = 0;
-    let whole = |net: &Net| net.said.iter().any(|said| *said == (me, Effect::Checkpointed));
+    let whole = |net: &Net| net.said.contains(&(me, Effect::Checkpointed));
     while !whole(&net) {
         steps += 1;
         let id = net.call(match steps % 4 {
