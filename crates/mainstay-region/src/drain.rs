@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   Received, Received, … Appended ──> Drained ──> one record, and what was stamped to the other members
-//!                                              ──> Position to each stamper whose entries are safe now
+//!                                              ──> Positions to each stamper whose entries are safe now
 //!                                              ──> of shards stamped here: stable, answers to clients
 //! ```
 //!
 //! The more comes at once, the fewer messages and records an operation takes. Nothing waits for more to come: the driver drains when there is nothing
-//! else. No event but a message finds anything undrained from before.
+//! else. What was accepted is recorded, and sent on, before anything else happens to the copy but messages and safe records.
 
 use crate::effect::Effect;
 use crate::log::ENTRY_BYTES;
@@ -18,6 +18,7 @@ use crate::region::{Phase, Region};
 use crate::shard::Shard;
 use crate::stamping::Answers;
 use mainstay_types::id::ClientId;
+use mainstay_types::operation::OperationId;
 use mainstay_types::rules::Rule;
 use mainstay_types::time::Time;
 use mainstay_types::view::MemberId;
@@ -32,10 +33,10 @@ pub(crate) struct Undrained {
     accepted_bytes: usize,
     /// Stamped here, and to be sent to all others.
     spread: Vec<Numbered>,
-    /// To be sent to the next in the chain, when it is safe here.
-    chained: Vec<Numbered>,
-    /// To be told to clients, when it is safe here.
-    acknowledged: BTreeMap<ClientId, Vec<Acknowledged>>,
+    /// To be sent to the next in the chain, when it is safe here: each once, however often it is asked for, so that it is no more than the logs.
+    chained: BTreeMap<(u16, u64), Numbered>,
+    /// To be told to clients, when it is safe here; each once, too.
+    acknowledged: BTreeMap<ClientId, BTreeMap<OperationId, Acknowledged>>,
     /// Shards whose stampers wait to be told how far this copy is; each once.
     owing: Vec<u16>,
     /// Shards that are stamped here and whose members have got on; each once.
@@ -60,11 +61,13 @@ impl Undrained {
     }
 
     pub(crate) fn chain(&mut self, entry: Numbered) {
-        self.chained.push(entry);
+        self.chained.insert((entry.shard, entry.counter), entry);
     }
 
     pub(crate) fn acknowledge(&mut self, client: ClientId, done: Acknowledged) {
-        self.acknowledged.entry(client).or_default().push(done);
+        let of_client = self.acknowledged.entry(client).or_default();
+        let stable = of_client.get(&done.id).is_some_and(|said| said.stable);
+        of_client.insert(done.id, Acknowledged { stable: done.stable || stable, ..done });
     }
 }
 
@@ -170,7 +173,7 @@ impl Region {
             }
         }
         let mut onward: BTreeMap<MemberId, Vec<Numbered>> = BTreeMap::new();
-        for entry in std::mem::take(&mut self.undrained.chained) {
+        for entry in std::mem::take(&mut self.undrained.chained).into_values() {
             let next = self.me.and_then(|me| self.copies.next_in_chain(entry.shard, me));
             if let Some(next) = next {
                 onward.entry(next).or_default().push(entry);
@@ -182,7 +185,7 @@ impl Region {
             }
         }
         for (client, done) in std::mem::take(&mut self.undrained.acknowledged) {
-            for done in together(done, bytes_max) {
+            for done in together(done.into_values().collect(), bytes_max) {
                 self.send_safe(0, Party::Client(client), Body::Acknowledged(done), out);
             }
         }

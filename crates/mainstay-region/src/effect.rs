@@ -20,7 +20,8 @@ pub enum Event {
     },
     /// Every record up to this is safe at the region's level.
     Appended(RecordNumber),
-    /// All that came together was told: what is said once for all of it leaves. Without it, that leaves with the next `Tick`.
+    /// All that came together was told: it is recorded, and what is said once for all of it leaves. Without it, both wait for the next event that is
+    /// no message, or for `Tick`.
     Drained,
     /// Some time has gone by; several times within the shortest of the region's times.
     Tick,

@@ -85,6 +85,7 @@ impl Region {
     pub(crate) fn learn(&mut self, now: Time, me: MemberId, sources: Vec<MemberId>, out: &mut Vec<Effect>) {
         let mut sources = sources.into_iter();
         let Some(from) = sources.next() else { return };
+        assert!(self.undrained.is_handed_on(), "what was accepted is recorded before it is given up");
         // Whoever this copy fills gets no more of it: what it has is about to be given up. They ask elsewhere.
         self.fillings.clear();
         self.checkpointing = None;

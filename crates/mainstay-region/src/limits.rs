@@ -74,7 +74,7 @@ pub struct Limits {
     /// Keys and values in one message of an image, in bytes; one more entry may go beyond.
     pub image_chunk_bytes_max: usize,
     /// Entries that leave in one message, or are kept in one record, in bytes: keys, values and [`crate::log::ENTRY_BYTES`] each; one more entry may go
-    /// beyond.
+    /// beyond. Acknowledgements of one client, too, with the values in their outcomes.
     pub together_bytes_max: usize,
     /// Parts of an image that a member which is filled has taken and not safe yet, when it asks for no more.
     pub image_unsafe_parts_max: usize,

@@ -38,7 +38,7 @@ impl Entry {
         }
     }
 
-    /// What it takes in a message or a record, in bytes: at most.
+    /// What it takes in a message or a record, in bytes. A compare-and-set, which has two values, may take twice that.
     pub(crate) fn written_bytes(&self) -> usize {
         ENTRY_BYTES + self.bytes()
     }

@@ -26,7 +26,8 @@ pub enum Party {
 pub struct Message {
     /// The view in which it is said: a member in another view does nothing about it.
     pub view: ViewId,
-    /// The shard that it is about, or the first of several; 0 where the body names shards.
+    /// The shard that it is about; of answers of several shards one, which their stamper stamps; 0 where the body names shards, or a client tells
+    /// operations by their identities.
     pub shard: u16,
     /// What is said.
     pub body: Body,

@@ -154,16 +154,12 @@ impl Region {
         out.push(Effect::Send { to, message, after: RecordNumber::default() });
     }
 
-    /// The record that what was accepted last is in, or will be.
-    fn last_record(&self) -> RecordNumber {
-        RecordNumber(self.record.0 + u64::from(self.undrained.has_unrecorded()))
-    }
-
-    /// Sends when everything accepted until now is safe.
+    /// Sends when everything accepted until now is safe: all of it is recorded.
     pub(crate) fn send_safe(&self, shard: u16, to: Party, body: Body, out: &mut Vec<Effect>) {
         let message = Message { view: self.copies.view, shard, body };
         let held = self.config.rules.keep(Rule::AcceptedSafe);
-        let after = if held { self.last_record() } else { RecordNumber::default() };
+        assert!(!self.undrained.has_unrecorded(), "what it waits for has no record");
+        let after = if held { self.record } else { RecordNumber::default() };
         out.push(Effect::Send { to, message, after });
     }
 
@@ -442,6 +438,7 @@ impl Region {
 
     /// What was accepted in the view before is settled with it.
     pub(crate) fn forget_undurable(&mut self) {
+        assert!(!self.undrained.has_unrecorded(), "its record would count in the view that follows");
         self.undurable.clear();
     }
 

@@ -110,6 +110,32 @@ fn what_was_stamped_together_leaves_together_in_messages_of_bounded_length() {
     }
 }
 
+/// In the next view its record would count for versions of that view.
+#[test]
+fn what_was_accepted_is_recorded_before_anything_else_happens_to_the_copy() {
+    for kind in 0..4 {
+        let mut net = Net::new(3, config(), Pattern::OneHop);
+        let (stamper, second, now) = (net.id(0), net.id(1), net.now);
+        let next = match kind {
+            0 => Event::Tick,
+            1 => Event::Checkpoint,
+            2 => Event::Wedge { view: ViewId(1), request: 1 },
+            _ => Event::Learn { me: second, sources: vec![stamper] },
+        };
+        let region = net.copies.get_mut(&second).expect("it is there");
+        let id = OperationId { client: CLIENT, thread: ThreadId(1), sequence: Sequence(1) };
+        let entry = Entry::Operation { id, possible_duplicate: false, operation: put(b"v") };
+        let body = one_entry(1, entry, Acknowledge::Stamper);
+        let message = Message { view: ViewId(1), shard: 0, body };
+        let mut out = Vec::new();
+        region.step(now, Event::Received { from: Party::Member(stamper), message }, &mut out);
+        assert_eq!((out.len(), region.unrecorded().count()), (0, 1));
+        region.step(now, next.clone(), &mut out);
+        assert!(matches!(out.first(), Some(Effect::Append { .. })), "{next:?}: {out:?}");
+        assert_eq!(region.unrecorded().count(), 0);
+    }
+}
+
 /// A driver that forgets to drain is late, and stops nobody.
 #[test]
 fn what_is_not_drained_leaves_with_the_next_tick() {

@@ -446,7 +446,10 @@ impl RegionWorld {
         }
         self.oracle.stepped(host.looked_at(&out), said_in)?;
         let crash_at = match self.crash_soon {
-            Some(chosen) if chosen == at => Some(self.random.index(out.len() + 1)),
+            // Most of what a copy does it does when it is drained, behind a step without effects.
+            Some(chosen) if chosen == at && (!out.is_empty() || self.random.chance(300)) => {
+                Some(self.random.index(out.len() + 1))
+            }
             _ => None,
         };
         for (place, effect) in out.into_iter().enumerate() {
