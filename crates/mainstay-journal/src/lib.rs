@@ -20,7 +20,6 @@ mod accept;
 pub mod catalog;
 pub mod effect;
 mod evidence;
-pub mod fill;
 pub mod format;
 pub mod geometry;
 pub mod inspect;

@@ -34,7 +34,6 @@ pub mod event;
 pub mod handler;
 mod history;
 mod intake;
-mod keeping;
 mod keys;
 mod life;
 mod lifecycle;

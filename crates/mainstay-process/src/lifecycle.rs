@@ -95,8 +95,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         }
         if let Some(sealed) = seal {
-            // The region has the seal too: a life elsewhere knows that this one ended as it should.
-            if self.journal.durable() >= sealed && self.kept().is_none_or(|kept| kept >= sealed) {
+            if self.journal.durable() >= sealed {
                 self.life = Life::Stopped;
                 out.push(Effect::Stopped);
             }

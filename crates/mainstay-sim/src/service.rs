@@ -325,8 +325,6 @@ impl<S: Subject> World<S> {
                 Effect::Frames { .. }
                 | Effect::HangUp { .. }
                 | Effect::Spill(_)
-                | Effect::Keep { .. }
-                | Effect::Confirm { .. }
                 | Effect::Lost(_)
                 | Effect::RollBack(_)
                 | Effect::SaveSnapshot { .. }

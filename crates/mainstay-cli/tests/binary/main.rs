@@ -9,7 +9,6 @@ mod full_disk;
 mod harness;
 mod hosts;
 mod journal;
-mod keep;
 mod mpi;
 mod mpi_damage;
 mod nodes;
