@@ -1,6 +1,5 @@
 //! The table of commands: which of Redis's a region does, and those of our own.
 
-use crate::gateway::resume::position;
 use bytes::Bytes;
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;
@@ -13,8 +12,13 @@ mod names;
 mod scan;
 mod set;
 mod strings;
+mod words;
 
 pub use self::names::NAMES;
+use self::words::{
+    CHANNEL_BYTES_MAX, NAME_BYTES_MAX, address, channel, channels, connection_name, integer, number,
+    positions,
+};
 
 /// Keys that begin so are the nodes' own.
 pub const OWN_KEYS: &[u8] = b"\0mainstay/";
@@ -274,6 +278,14 @@ pub enum CommandError {
         /// The other, or others.
         other: &'static str,
     },
+    /// A name of a connection that is too long, or has more in it than printable letters.
+    #[error(
+        "ERR Client names cannot contain spaces, newlines or special characters, and have at most {NAME_BYTES_MAX} bytes"
+    )]
+    Name,
+    /// A channel or pattern that is longer than any channel.
+    #[error("ERR a channel or pattern has at most {CHANNEL_BYTES_MAX} bytes")]
+    Channel,
     /// Not an address.
     #[error("ERR '{given}' is no address and port")]
     NoAddress {
@@ -314,7 +326,7 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("HELLO", []) => Command::Hello(None, None),
         ("HELLO", [version]) => Command::Hello(Some(version.clone()), None),
         ("HELLO", [version, option, given]) if option.eq_ignore_ascii_case(b"SETNAME") => {
-            Command::Hello(Some(version.clone()), Some(given.clone()))
+            Command::Hello(Some(version.clone()), Some(connection_name(given)?))
         }
         ("HELLO", [_, option, ..]) => return Err(option_of(&name, option)),
         ("TIME", []) => Command::Time,
@@ -322,7 +334,7 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         ("SELECT", [number]) if &number[..] == b"0" => Command::Noted,
         ("SELECT", [_]) => return Err(CommandError::Database),
         ("CLIENT", [what, rest @ ..]) => match (what.to_ascii_uppercase().as_slice(), rest) {
-            (b"SETNAME", [given]) => Command::SetName(given.clone()),
+            (b"SETNAME", [given]) => Command::SetName(connection_name(given)?),
             (b"GETNAME", []) => Command::GetName,
             (b"SETINFO", _) => Command::Noted,
             (b"ID", _) => Command::ConnectionNumber,
@@ -347,18 +359,18 @@ pub fn parse(words: &[Bytes], unix_ms: u64) -> Result<Command, CommandError> {
         }
         ("WATCH", [_, ..]) => read(arguments, ReadReply::Watch, Together::One)?,
         ("SUBSCRIBE" | "PSUBSCRIBE", [_, ..]) => {
-            Command::Subscribe { names: arguments.to_vec(), pattern: name.starts_with('P') }
+            Command::Subscribe { names: channels(arguments)?, pattern: name.starts_with('P') }
         }
         ("UNSUBSCRIBE" | "PUNSUBSCRIBE", _) => {
             Command::Unsubscribe { names: arguments.to_vec(), pattern: name.starts_with('P') }
         }
         ("MAINSTAY.SUBSCRIBE", [pattern]) => {
-            Command::SubscribeToKeys { pattern: pattern.clone(), from: Vec::new() }
+            Command::SubscribeToKeys { pattern: channel(pattern)?, from: Vec::new() }
         }
         ("MAINSTAY.SUBSCRIBE", [pattern, from, versions @ ..])
             if from.eq_ignore_ascii_case(b"FROM") && !versions.is_empty() =>
         {
-            Command::SubscribeToKeys { pattern: pattern.clone(), from: positions(versions)? }
+            Command::SubscribeToKeys { pattern: channel(pattern)?, from: positions(versions)? }
         }
         ("MAINSTAY.SUBSCRIBE", [_, _, ..]) => return Err(CommandError::Syntax),
         ("UNWATCH", []) => Command::Unwatch,
@@ -461,38 +473,12 @@ fn increment(key: &Bytes, by: i64) -> Result<Command, CommandError> {
     Ok(Command::Write(Operation::Increment { key: owned(key)?, by }, WriteReply::Number))
 }
 
-fn number<T: std::str::FromStr>(word: &Bytes) -> Result<T, CommandError> {
-    str::from_utf8(word).ok().and_then(|text| text.parse().ok()).ok_or(CommandError::NoInteger)
-}
-
-fn integer(word: &Bytes) -> Result<i64, CommandError> {
-    number(word)
-}
-
 fn identify(client: &Bytes, sequence: &Bytes, again: bool) -> Result<Command, CommandError> {
     let (client, sequence) = (ClientId(number(client)?), Sequence(number(sequence)?));
     if sequence == Sequence(0) {
         return Err(CommandError::NoInteger);
     }
     Ok(Command::Identify(Identity { client, sequence, again }))
-}
-
-/// Versions of shards: each a word, or several in one with blanks or commas between them, as they are told.
-fn positions(words: &[Bytes]) -> Result<Vec<(u16, Version)>, CommandError> {
-    let mut read = Vec::new();
-    for word in words {
-        let text = String::from_utf8_lossy(word);
-        for given in text.split([' ', ',']).filter(|given| !given.is_empty()) {
-            let none = || CommandError::NoPosition { given: given.to_owned() };
-            read.push(position(given).ok_or_else(none)?);
-        }
-    }
-    if read.is_empty() { Err(CommandError::Syntax) } else { Ok(read) }
-}
-
-fn address(word: &Bytes) -> Result<SocketAddr, CommandError> {
-    let text = String::from_utf8_lossy(word);
-    text.parse().map_err(|_| CommandError::NoAddress { given: text.into_owned() })
 }
 
 #[cfg(test)]

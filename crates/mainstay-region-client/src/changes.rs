@@ -58,7 +58,7 @@ enum Stage {
     /// It is to be asked for.
     Stopped,
     /// The answer to this read comes behind all that was before. What has come until then:
-    Asked { request: u64, came: Vec<Applied> },
+    Asked { request: u64, came: Vec<Applied>, came_bytes: usize },
     /// The next version is the next that comes.
     Follows,
 }
@@ -136,7 +136,7 @@ impl Following {
 
     fn is_full(&self) -> bool {
         let came = self.shards.iter().map(|shard| match &shard.stage {
-            Stage::Asked { came, .. } => came.len() * CHANGE_BYTES,
+            Stage::Asked { came_bytes, .. } => *came_bytes,
             _ => 0,
         });
         self.untaken_bytes + came.sum::<usize>() > UNTAKEN_BYTES_MAX
@@ -150,7 +150,13 @@ impl Following {
             _ if applied.version <= shard.heard => {}
             Stage::Stopped => {}
             stage if full => *stage = Stage::Stopped,
-            Stage::Asked { came, .. } => came.push(applied),
+            Stage::Asked { came, came_bytes, .. } => {
+                let of_keys = applied.changes.iter();
+                let bytes = of_keys
+                    .map(|(key, value)| key.len() + value.as_ref().map_or(0, |value| value.bytes.len()));
+                *came_bytes += CHANGE_BYTES + bytes.sum::<usize>();
+                came.push(applied);
+            }
             Stage::Follows if applied.version == shard.heard.next() => self.take(place, applied),
             stage @ Stage::Follows => *stage = Stage::Stopped,
         }
@@ -321,7 +327,12 @@ impl Client {
             Body::NotSubscribed(Refusal::Busy(_)) => {
                 following.attempts = ATTEMPTS_MAX;
             }
-            // Between two views: it is asked again.
+            // Between two views: the shard is not followed, whatever an answer says that was sent with this, and is asked for again.
+            Body::NotSubscribed(_) => {
+                if let Some(shard) = following.shards.get_mut(usize::from(shard)) {
+                    shard.stage = Stage::Stopped;
+                }
+            }
             _ => {}
         }
     }
@@ -387,17 +398,17 @@ impl Client {
         let whole = following.shards.iter().all(|shard| matches!(shard.stage, Stage::Follows));
         let mut messages = Vec::new();
         for (place, shard) in (0..).zip(&mut following.shards) {
-            let came = match std::mem::replace(&mut shard.stage, Stage::Stopped) {
+            let (came, came_bytes) = match std::mem::replace(&mut shard.stage, Stage::Stopped) {
                 Stage::Follows if !whole || place > 0 => {
                     shard.stage = Stage::Follows;
                     continue;
                 }
-                Stage::Asked { came, .. } => came,
-                Stage::Follows | Stage::Stopped => Vec::new(),
+                Stage::Asked { came, came_bytes, .. } => (came, came_bytes),
+                Stage::Follows | Stage::Stopped => (Vec::new(), 0),
             };
             self.next_read += 1;
             let request = self.next_read;
-            shard.stage = Stage::Asked { request, came };
+            shard.stage = Stage::Asked { request, came, came_bytes };
             let query = Query::Keys { prefix: Vec::new(), after: None, entries_max: 0 };
             let read = Body::Read { request, query, freshness: Freshness::Any };
             for body in [Body::Subscribe { from: shard.heard }, read] {
@@ -466,7 +477,7 @@ mod tests {
         one.hear(0, applied(4, 1, "a"));
         assert_eq!(versions(&one), [version(3, 18)]);
         assert!(matches!(one.shards[0].stage, Stage::Stopped));
-        one.shards[0].stage = Stage::Asked { request: 7, came: Vec::new() };
+        one.shards[0].stage = Stage::Asked { request: 7, came: Vec::new(), came_bytes: 0 };
         for (view, counter) in [(4, 2), (3, 18), (3, 19), (4, 1), (4, 2), (4, 3)] {
             one.hear(0, applied(view, counter, "a"));
         }
@@ -479,12 +490,13 @@ mod tests {
     #[test]
     fn what_leaves_something_out_is_asked_for_again() {
         for (came, at) in [((4, 2), (4, 2)), ((3, 19), (3, 19)), ((3, 18), (3, 20))] {
-            let stage = Stage::Asked { request: 7, came: vec![applied(came.0, came.1, "a")] };
+            let stage = Stage::Asked { request: 7, came: vec![applied(came.0, came.1, "a")], came_bytes: 0 };
             let mut one = following(version(3, 17), stage);
             one.confirm(0, version(at.0, at.1));
             assert!(matches!(one.shards[0].stage, Stage::Stopped), "{came:?}");
         }
-        let mut quiet = following(version(3, 17), Stage::Asked { request: 7, came: Vec::new() });
+        let mut quiet =
+            following(version(3, 17), Stage::Asked { request: 7, came: Vec::new(), came_bytes: 0 });
         quiet.confirm(0, version(4, 0));
         quiet.hear(0, applied(4, 1, "b"));
         assert_eq!(versions(&quiet), [version(4, 1)], "another key's moves the position on");

@@ -67,7 +67,7 @@ pub struct Limits {
     /// Keys, values and outcomes of these, in bytes; one change may go beyond. What is older is seldom asked for, and fetching it from memory again to
     /// drop it would be most of what a write of 1 KB costs.
     pub history_bytes_max: usize,
-    /// Subscribers of one server.
+    /// Subscribers of one shard at one server.
     pub subscribers_max: usize,
     /// Members that one server fills at the same time.
     pub learners_max: usize,

@@ -387,7 +387,8 @@ impl Region {
         let oldest = state.oldest_known();
         let refusal = if from < oldest {
             Some(Refusal::TooOld(oldest))
-        } else if self.subscribers.len() >= self.config.limits.subscribers_max
+        } else if self.subscribers.iter().filter(|(of, _)| *of == shard).count()
+            >= self.config.limits.subscribers_max
             && !self.subscribers.contains(&(shard, client))
         {
             Some(Refusal::Busy(Limit::Subscribers))

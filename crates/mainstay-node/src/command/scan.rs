@@ -1,6 +1,7 @@
 //! Commands that look for keys.
 
-use super::{Command, CommandError, number, option_of};
+use super::words::number;
+use super::{Command, CommandError, option_of};
 use bytes::Bytes;
 
 /// What `SCAN` looks through at once at most, in keys.

@@ -1,6 +1,7 @@
 //! Commands whose words say how a value is set, and when it ends.
 
-use super::{Command, CommandError, WriteReply, if_absent, integer, option_of, owned};
+use super::words::integer;
+use super::{Command, CommandError, WriteReply, if_absent, option_of, owned};
 use bytes::Bytes;
 use mainstay_region::batch::Batch;
 use mainstay_region::operation::{Condition, End, EndIf, Operation};

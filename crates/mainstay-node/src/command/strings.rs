@@ -1,6 +1,7 @@
 //! Commands on values as strings of bytes, and on several keys as one.
 
-use super::{Command, CommandError, WriteReply, integer, option_of, owned};
+use super::words::integer;
+use super::{Command, CommandError, WriteReply, option_of, owned};
 use bytes::Bytes;
 use mainstay_region::batch::Batch;
 use mainstay_region::decimal::Decimal;

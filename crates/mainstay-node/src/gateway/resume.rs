@@ -211,6 +211,7 @@ impl Gateway {
                 }
                 return;
             }
+            // One that this copy does not know to be stable yet may have been told by another one.
             Body::Answer { found: Ok(_), .. } if view < stands.view => Reply::Error(format!(
                 "TRYAGAIN shard {shard} is in view {} here, and what comes behind {} was asked for; not subscribed",
                 view.0,
@@ -231,7 +232,13 @@ impl Gateway {
             Body::NotSubscribed(refusal @ Refusal::Busy(_)) => {
                 Reply::Error(format!("ERR {refusal}; not subscribed"))
             }
-            // Between two views: it is asked again.
+            // Between two views: all is asked again, since an answer that was sent with this says nothing of what was left out.
+            Body::NotSubscribed(_) => {
+                if let Some((_, client)) = resuming.tried.take() {
+                    out.push(GatewayEffect::Unfollow { client });
+                }
+                return;
+            }
             _ => return,
         };
         self.end_resuming(now, Some(refusal), out);
