@@ -211,6 +211,10 @@ impl Region {
         self.phase = Phase::Wedged;
         self.checkpointing = None;
         self.forget_undurable();
+        if founding {
+            // Copies that founded an earlier view stand at this one's beginning, too: what is alike has one version.
+            self.shards.iter_mut().for_each(|shard| shard.begin(view));
+        }
         for (shard, tail) in (0..).zip(cut.shards) {
             let standing = self.standing;
             let copy = self.shard_mut(shard);

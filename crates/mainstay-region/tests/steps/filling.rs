@@ -6,6 +6,8 @@ use mainstay_region::message::{Body, ImagePart, Message, Party};
 use mainstay_region::operation::Operation;
 use mainstay_region::patterns::Pattern;
 use mainstay_region::region::{Phase, Region};
+use mainstay_types::machine::Machine;
+use mainstay_types::operation::Version;
 use mainstay_types::view::{MemberId, ViewId};
 
 fn increment() -> Operation {
@@ -141,4 +143,31 @@ fn a_cut_that_is_handed_on_is_what_the_copy_has_already() {
     let journal: Vec<Vec<u8>> = net.journals[&first].clone();
     let found = Region::recover(net.config, journal.iter().map(Vec::as_slice)).expect("it is whole");
     assert_eq!((found.standing(), found.log(0).count()), (ViewId(3), 0));
+}
+
+/// The cut that founds a region is handed on, where the first view did nothing, to a copy that is new: that stood at no version, and what it showed to readers
+/// of any copy was older than it said.
+#[test]
+fn a_founding_cut_that_is_handed_on_is_one_version_at_old_copies_and_new() {
+    let net = Net::new(2, majority(), Pattern::OneHop);
+    let (first, second) = (net.id(0), member(3, 2).id());
+    let mut settled = Vec::new();
+    Region::new(net.config).step(net.now, Event::Settle { reports: Vec::new() }, &mut settled);
+    let Some(Effect::Cut(cut)) = settled.pop() else { panic!("nothing founds a region") };
+    let mut old = Region::new(net.config);
+    let mut new = old.clone();
+    let fetch = |region: &mut Region, me, id| {
+        let view = view(id, vec![member(1, 1), member(3, 2)]);
+        region.step(
+            net.now,
+            Event::Fetch { me, view, cut: cut.clone(), sources: Vec::new() },
+            &mut Vec::new(),
+        );
+    };
+    fetch(&mut old, first, 1);
+    fetch(&mut old, first, 2);
+    fetch(&mut new, second, 2);
+    let stands = |region: &Region| (region.phase(), region.standing(), region.state(0).at);
+    assert_eq!(stands(&old), stands(&new));
+    assert_eq!(new.state(0).at, Version { view: ViewId(2), counter: 0 });
 }
