@@ -254,6 +254,9 @@ fn a_cluster_is_upgraded_at_one_line_under_load_and_kills() {
                     let command = Command::Pay { to, coins: 1 + client as u64 };
                     let key = format!("{client}-pays-{turn}");
                     while cluster.call(from, &key, &command).is_none() {
+                        if over.load(Ordering::Relaxed) {
+                            return;
+                        }
                         std::thread::sleep(Duration::from_millis(2));
                     }
                     paid[from].fetch_add(1 + client as u64, Ordering::Relaxed);
