@@ -171,7 +171,9 @@ struct Cell {
 /// Measures them beside ours, if they are installed in the folder that was named.
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), PatternsError> {
     let Some(folder) = &setting.given.peers else { return Ok(()) };
-    let working = setting.directory.join("peers");
+    // Each peer runs in a folder of its own.
+    let (folder, working) =
+        (&std::path::absolute(folder)?, std::path::absolute(setting.directory.join("peers"))?);
     let mut sequencer = Peer::jgroups(folder, &working, "sequencer", "<SEQUENCER/>")?;
     let mut unordered = Peer::jgroups(folder, &working, "unordered", "")?;
     let mut geode = Peer::geode(folder, &working)?;
