@@ -1,7 +1,7 @@
 //! What the service tells about itself: health, metrics, outputs. None of it waits for the gate.
 
 use crate::core::Core;
-use crate::driver::{Shared, Turn};
+use crate::driver::{NotTaken, Shared, Turn};
 use crate::inbox::{Item, Phase};
 use crate::ingress::{Answered, Ingress, JSON, retry_after};
 use crate::port::PortStatus;
@@ -19,8 +19,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot::channel;
 
-/// Looks at the process between two steps; `None` while there is none.
-pub(super) async fn look<T>(shared: &Arc<Shared>, at: impl FnOnce(&Core) -> T + Send + 'static) -> Option<T>
+/// Looks at the process between two steps.
+///
+/// # Errors
+/// While there is none: why.
+pub(super) async fn look<T>(
+    shared: &Arc<Shared>,
+    at: impl FnOnce(&Core) -> T + Send + 'static,
+) -> Result<T, NotTaken>
 where
     T: Send + 'static,
 {
@@ -29,9 +35,16 @@ where
         // Whoever asked may have hung up.
         let _ = tell.send(at(core));
     }));
-    let looked = shared.push(look, Turn::AtOnce);
-    looked.ok()?;
-    hears.await.ok()
+    shared.push(look, Turn::AtOnce)?;
+    hears.await.map_err(|_| match shared.phase() {
+        Phase::Ended => NotTaken::Ended,
+        Phase::Recovering | Phase::Running => NotTaken::Recovering,
+    })
+}
+
+/// What the service does while there is no process to look at.
+pub(super) fn nobody_is(why: NotTaken) -> &'static str {
+    if why == NotTaken::Ended { "stopped" } else { "recovering" }
 }
 
 /// 200 while requests are taken, 503 with the reason while they are not.
@@ -45,18 +58,17 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
     .await;
     let level = shared.level;
     let (status, body) = match looked {
-        None => {
+        Err(why) => {
             let replayed = shared.watch.replaying.load(Ordering::Relaxed);
-            let doing = if shared.phase() == Phase::Ended { "stopped" } else { "recovering" };
-            (503, serde_json::json!({ "status": doing, "level": level, "replayed": replayed }))
+            (503, serde_json::json!({ "status": nobody_is(why), "level": level, "replayed": replayed }))
         }
-        Some((Health::Good, .., Some((replayed, waits_for)))) => {
+        Ok((Health::Good, .., Some((replayed, waits_for)))) => {
             let body = serde_json::json!({
                 "status": "recovering", "level": level, "replayed": replayed, "waits_for": waits_for,
             });
             (503, body)
         }
-        Some((health, end, durable, executed, _)) => {
+        Ok((health, end, durable, executed, _)) => {
             let (status, doing) = match health {
                 Health::Good => (200, "running"),
                 Health::Full { .. } => (503, "disk-full"),
@@ -79,7 +91,7 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
 /// The outputs whose fate is not known, and the ports.
 pub(super) async fn outputs(ingress: &Ingress) -> Answered {
     let views = look(&ingress.shared, |core| core.process.outputs().collect::<Vec<_>>()).await;
-    let recovering = views.is_none();
+    let recovering = views.is_err();
     let outputs: Vec<_> = views.unwrap_or_default().iter().map(describe).collect();
     let ports: Vec<_> = ports(ingress)
         .map(|(name, status)| {
@@ -96,7 +108,7 @@ pub(super) async fn outputs(ingress: &Ingress) -> Answered {
 /// What is lost for good, because more nodes failed at once than a policy survives.
 pub(super) async fn losses(shared: &Arc<Shared>) -> Answered {
     let losses = look(shared, |core| core.process.losses().to_vec()).await;
-    let status = if losses.is_none() { 503 } else { 200 };
+    let status = if losses.is_err() { 503 } else { 200 };
     Ok(json(status, &serde_json::json!({ "losses": losses.unwrap_or_default() })))
 }
 
@@ -138,8 +150,8 @@ pub(super) async fn metrics(ingress: &Ingress) -> Answered {
     })
     .await;
     let mut text = Text::default();
-    text.gauge("mainstay_up", "1 while a process takes requests", u64::from(looked.is_some()));
-    if let Some((process, journal, end, durable, first, health, retained, to_replay)) = looked {
+    text.gauge("mainstay_up", "1 while a process takes requests", u64::from(looked.is_ok()));
+    if let Ok((process, journal, end, durable, first, health, retained, to_replay)) = looked {
         text.gauge(
             "mainstay_poisoned",
             "1 after a failed sync",

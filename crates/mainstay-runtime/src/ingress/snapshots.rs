@@ -68,7 +68,7 @@ impl Ingress {
     /// Begins a snapshot at this node.
     pub(super) async fn begin_snapshot(&self) -> Answered {
         let next = look(&self.shared, |core| core.process.next_snapshot()).await;
-        match next.ok_or(Refusal::Recovering)? {
+        match next? {
             Ok(snapshot) => {
                 self.shared.push(Item::Event(Event::TakeSnapshot { snapshot }), Turn::AtOnce)?;
                 Ok(json(202, &serde_json::json!({ "snapshot": snapshot.to_string() })))
@@ -80,7 +80,7 @@ impl Ingress {
     /// Blocks this node for a snapshot that it names.
     pub(super) async fn begin_block(&self) -> Answered {
         let next = look(&self.shared, |core| core.process.next_snapshot()).await;
-        self.block(next.ok_or(Refusal::Recovering)?.map_err(missed)?).await
+        self.block(next?.map_err(missed)?).await
     }
 
     pub(super) async fn snapshot(&self, asked: Asked, method: &Method) -> Answered {
@@ -108,7 +108,7 @@ impl Ingress {
 
     async fn block(&self, snapshot: SnapshotId) -> Answered {
         let may_block = look(&self.shared, move |core| core.process.may_block(snapshot)).await;
-        match may_block.ok_or(Refusal::Recovering)? {
+        match may_block? {
             Ok(()) => {
                 self.shared.push(Item::Event(Event::Block(BlockEvent::Begin { snapshot })), Turn::AtOnce)?;
                 Ok(json(202, &serde_json::json!({ "snapshot": snapshot.to_string() })))
@@ -120,7 +120,7 @@ impl Ingress {
 
     async fn block_report(&self, snapshot: SnapshotId) -> Answered {
         let report = look(&self.shared, move |core| core.process.block_report(snapshot)).await;
-        let report = report.ok_or(Refusal::Recovering)?.ok_or(Refusal::StandsAlone)?;
+        let report = report?.ok_or(Refusal::StandsAlone)?;
         Ok(json(200, &serde_json::to_value(report).expect("names and numbers are JSON")))
     }
 
@@ -140,7 +140,7 @@ impl Ingress {
             let process = &core.process;
             process.is_blocked_for(snapshot) && (!needs_part || process.part_of(snapshot) == PartState::Final)
         });
-        if !fits.await.ok_or(Refusal::Recovering)? {
+        if !fits.await? {
             return Err(Refusal::NotBlockedFor { snapshot });
         }
         self.shared.push(Item::Event(event), Turn::AtOnce)?;
@@ -153,7 +153,7 @@ impl Ingress {
             (node, core.process.part_of(snapshot))
         })
         .await;
-        let (node, part) = looked.ok_or(Refusal::Recovering)?;
+        let (node, part) = looked?;
         let node = node.ok_or(Refusal::StandsAlone)?;
         let mut body = serde_json::to_value(part).expect("names are JSON");
         body["node"] = node.0.into();
@@ -164,7 +164,7 @@ impl Ingress {
     async fn part_data(&self, snapshot: SnapshotId) -> Answered {
         let looked =
             look(&self.shared, move |core| (core.process.part_of(snapshot), core.part_file(snapshot))).await;
-        let (part, file) = looked.ok_or(Refusal::Recovering)?;
+        let (part, file) = looked?;
         if part != PartState::Final {
             return Err(Refusal::NoSuchPart);
         }

@@ -1,6 +1,6 @@
 //! `GET /status`: what a process is, what it holds, and how long its recovery would take.
 
-use super::report::{json, look};
+use super::report::{json, look, nobody_is};
 use super::{Answered, Ingress};
 use crate::prediction::Prediction;
 use mainstay_journal::journal::Health;
@@ -103,9 +103,12 @@ pub(super) async fn status(ingress: &Ingress) -> Answered {
         )
     })
     .await;
-    let Some((mut status, to_replay)) = looked else {
-        let replayed = ingress.shared.watch.replaying.load(Ordering::Relaxed);
-        return Ok(json(503, &serde_json::json!({ "status": "recovering", "replayed": replayed })));
+    let (mut status, to_replay) = match looked {
+        Ok(looked) => looked,
+        Err(why) => {
+            let replayed = ingress.shared.watch.replaying.load(Ordering::Relaxed);
+            return Ok(json(503, &serde_json::json!({ "status": nobody_is(why), "replayed": replayed })));
+        }
     };
     status.recovery = ingress.shared.watch.pace.predict(&to_replay);
     // Not there: the history begins with the first delivery, and no checkpoint was taken yet.
