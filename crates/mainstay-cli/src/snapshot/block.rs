@@ -87,12 +87,22 @@ impl Block {
         self.nodes.iter().map(one).collect()
     }
 
-    /// Whether the life of a node that was told to stop goes on. One that ends answers 503; its successor is not blocked.
+    /// Whether the life of a node that was told to stop goes on. Its successor recovers, or is not blocked.
     fn still_runs(&self, node: &str) -> bool {
         let answered = self.agent.get(format!("{node}/snapshots/{}/block", self.snapshot)).call();
         let Ok(mut response) = answered else { return false };
+        if response.headers().get("mainstay-error").is_some_and(|code| code == "unavailable-recovering") {
+            return false;
+        }
         let text = response.body_mut().read_to_string().unwrap_or_default();
         serde_json::from_str::<BlockReport>(&text).map_or(true, |report| report.blocked)
+    }
+
+    fn release(&self) {
+        for node in &self.nodes {
+            // Who does not hear it goes on when its limit in time is reached.
+            let _ = self.ask(node, "release");
+        }
     }
 
     /// Keeps the nodes blocked beyond their limit in time, for as long as this process lives.
@@ -115,10 +125,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        for node in &self.nodes {
-            // Who does not hear it goes on when its limit in time is reached.
-            let _ = self.ask(node, "release");
-        }
+        self.release();
     }
 }
 
@@ -164,16 +171,21 @@ pub(super) fn stop(kept: Kept) -> anyhow::Result<()> {
     });
     let why: Vec<String> = stopped.into_iter().filter_map(Result::err).collect();
     if !why.is_empty() {
+        // Who is blocked and does not stop goes on, while those that do are waited for.
+        block.release();
+    }
+    // Their directories are free once they are gone, or somebody else serves them; and who looks which of them are down does not meet one that
+    // is about to be.
+    let began = Instant::now();
+    while block.nodes.iter().any(|node| block.still_runs(node)) && began.elapsed() < STOP_WITHIN {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    if !why.is_empty() {
         bail!(
             "not every node has said that it stopped: {}. Nothing is lost. Start the OLD binary again on every node that is down, and repeat; \
              the new one would meet nodes that went on with the old one",
             why.join("; ")
         );
-    }
-    // Their directories are free once they are gone, or somebody else serves them.
-    let began = Instant::now();
-    while block.nodes.iter().any(|node| block.still_runs(node)) && began.elapsed() < STOP_WITHIN {
-        std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }

@@ -182,7 +182,7 @@ impl Cluster {
         self.nodes[number].lock().unwrap().as_mut().is_none_or(Served::has_ended)
     }
 
-    /// Has all nodes stop at one line; `false`: not all have.
+    /// Has all nodes stop at one line; `false`: not all have said so.
     fn stop_at_a_line(&self, snapshot: &str) -> bool {
         let urls: Vec<String> = (0..3).map(|number| self.url(number)).collect();
         let into = self.place.directory().with_file_name(snapshot);
@@ -191,15 +191,28 @@ impl Cluster {
         arguments.extend(urls.iter().map(String::as_str));
         let ended = self.place.mainstay(&arguments);
         assert!(matches!(ended.status.code(), Some(0 | 3)), "{ended:?}");
-        // Who was killed after it had stopped was started again by this test: then it is as if it had not.
         ended.status.success()
-            && (0..3).all(|number| {
-                let waits = std::time::Instant::now();
-                while !self.has_ended(number) && waits.elapsed() < Duration::from_secs(5) {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                self.has_ended(number)
-            })
+    }
+
+    /// Waits for the ends of nodes that have stopped; `false`: one was killed after it had stopped, and started again by this test.
+    fn all_end(&self) -> bool {
+        (0..3).all(|number| {
+            let mut ended = false;
+            until("it ends, or answers", || {
+                ended = self.has_ended(number);
+                ended || self.answers(number)
+            });
+            ended
+        })
+    }
+
+    /// Whether a life is there that has not stopped.
+    fn answers(&self, number: usize) -> bool {
+        let answered = agent().get(format!("{}/health", self.url(number))).call();
+        answered.is_ok_and(|mut health| {
+            let said = health.body_mut().read_to_string().unwrap_or_default();
+            !said.is_empty() && !said.contains("stopp")
+        })
     }
 
     /// Calls a purse once; `None`: to be tried again.
@@ -264,13 +277,14 @@ fn a_cluster_is_upgraded_at_one_line_under_load_and_kills() {
             });
         }
         let _ends_clients = SetOnDrop(&over);
-        let progress = || {
+        let progress = |meanwhile: &dyn Fn()| {
             let so_far = [0, 1, 2].map(|of: usize| paid[of].load(Ordering::Relaxed));
             until("all make progress", || {
+                meanwhile();
                 (0..3).all(|of| paid[of].load(Ordering::Relaxed) > so_far[of] + 40)
             });
         };
-        progress();
+        progress(&|| ());
         let stopped = (0..ATTEMPTS_MAX).any(|attempt| {
             let stopped = std::thread::scope(|scope| {
                 let cluster = &cluster;
@@ -281,12 +295,14 @@ fn a_cluster_is_upgraded_at_one_line_under_load_and_kills() {
                 }
                 stops.join().expect("it does not panic")
             });
+            let stopped = stopped && cluster.all_end();
             if !stopped {
-                // As the command says: the old one again wherever a node is down.
-                for number in (0..3).filter(|&number| cluster.has_ended(number)) {
-                    cluster.run(number, "purse-1");
-                }
-                progress();
+                // As the command says: the old one again wherever a node is down. One that does not listen any more may end later.
+                progress(&|| {
+                    for number in (0..3).filter(|&number| cluster.has_ended(number)) {
+                        cluster.run(number, "purse-1");
+                    }
+                });
             }
             stopped
         });
@@ -294,7 +310,7 @@ fn a_cluster_is_upgraded_at_one_line_under_load_and_kills() {
         for number in 0..3 {
             cluster.run(number, "purse-2");
         }
-        progress();
+        progress(&|| ());
     });
     let paid = paid.map(AtomicU64::into_inner);
     for number in 0..3 {

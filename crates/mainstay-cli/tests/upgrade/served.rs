@@ -149,7 +149,11 @@ impl Served {
 
     /// Whether it has ended by itself, or was killed.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("it is a child").is_some()
+        let ended = self.child.try_wait().expect("it is a child");
+        ended.is_some_and(|status| {
+            assert!(status.success(), "it stopped, and not cleanly: {status}");
+            true
+        })
     }
 
     /// Kills it with -9.
