@@ -63,6 +63,9 @@ pub(crate) async fn nodes(
                         Err(_) => full(&mut stream, clients_max).await,
                     }
                 }
+                Ok(Ok(word)) if native::is_of_other_version(word) => {
+                    native::refuse_other_version(&mut stream, word).await;
+                }
                 Ok(Ok(word)) => hearing::hear(stream, shown, word, number, &door, inputs).await,
                 Ok(Err(_)) | Err(_) => tracing::debug!("a connection ended before its first word"),
             }

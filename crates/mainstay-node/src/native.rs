@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::delay::Way;
 use crate::hearing::hear_on;
 use crate::input::Input;
-use crate::secure::Stream;
+use crate::secure::{Stream, linger};
 use bytes::{Buf, Bytes, BytesMut};
 use mainstay_region::conversation::{Hello, MAGIC, ToClient, to_server_bytes_max};
 use mainstay_region::limits::Limits;
@@ -209,6 +209,25 @@ pub(crate) async fn first_word(stream: &mut (impl AsyncRead + Unpin)) -> io::Res
     let mut word = [0; MAGIC.len()];
     stream.read_exact(&mut word).await?;
     Ok(word)
+}
+
+/// Whether it is that of a client whose messages are of another version.
+pub(crate) fn is_of_other_version(word: Word) -> bool {
+    word != MAGIC && word[..MAGIC.len() - 1] == MAGIC[..MAGIC.len() - 1]
+}
+
+/// Tells such a client, in the frame that all versions have.
+pub(crate) async fn refuse_other_version(stream: &mut Stream, word: Word) {
+    let [theirs, ours] = [word, MAGIC].map(|word| String::from_utf8_lossy(&word).into_owned());
+    let reason = format!(
+        "the client speaks {theirs}, and this node {ours}; nothing was done: build the client with the version of mainstay that the nodes run"
+    );
+    tracing::warn!("a client is refused: {reason}");
+    let mut frame = Vec::new();
+    ToClient::Refused { reason }.put(&mut frame);
+    if stream.write_all(&frame).await.is_ok() {
+        linger(stream).await;
+    }
 }
 
 /// Serves a client's connection until it ends. Its first word is read.

@@ -406,6 +406,11 @@ fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_ap
             "{said:?}"
         );
     }
+    let before = said(node.nodes_at, &[b"MSC1", &hello[4..]].concat(), usize::MAX);
+    assert!(
+        matches!(&before[..], [ToClient::Refused { reason }] if reason.contains("speaks MSC1") && reason.contains("MSC2")),
+        "{before:?}"
+    );
     let too_long = [&hello[..], &[0xff; 8]].concat();
     assert!(matches!(said(node.nodes_at, &too_long, usize::MAX)[..], [] | [ToClient::Standing(_)]));
     assert_eq!(client.get(b"k").expect("it is read").expect("it is there").bytes, b"one");
