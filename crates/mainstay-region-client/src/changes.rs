@@ -151,10 +151,7 @@ impl Following {
             Stage::Stopped => {}
             stage if full => *stage = Stage::Stopped,
             Stage::Asked { came, came_bytes, .. } => {
-                let of_keys = applied.changes.iter();
-                let bytes = of_keys
-                    .map(|(key, value)| key.len() + value.as_ref().map_or(0, |value| value.bytes.len()));
-                *came_bytes += CHANGE_BYTES + bytes.sum::<usize>();
+                *came_bytes += CHANGE_BYTES + applied.bytes();
                 came.push(applied);
             }
             Stage::Follows if applied.version == shard.heard.next() => self.take(place, applied),

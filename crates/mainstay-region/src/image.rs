@@ -15,7 +15,7 @@ use crate::message::{Body, ImagePart, Party, ThreadRows};
 use crate::record::Record;
 use crate::region::{Phase, Region};
 use crate::shard::Shard;
-use crate::state::{Applied, Forgotten};
+use crate::state::{Applied, Forgotten, Stored};
 use mainstay_types::id::{ClientId, ThreadId};
 use mainstay_types::operation::Version;
 use mainstay_types::rules::Rule;
@@ -249,12 +249,12 @@ impl Region {
         }
     }
 
-    fn values(&self, shard: u16, after: Option<Blob>, bytes_max: usize) -> Vec<(Blob, crate::state::Stored)> {
+    fn values(&self, shard: u16, after: Option<Blob>, bytes_max: usize) -> Vec<(Blob, Stored)> {
         let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut bytes = 0;
         let mut chunk = Vec::new();
         for (key, stored) in self.shard(shard).state.map.range::<[u8], _>((from, Bound::Unbounded)) {
-            chunk.push((key.clone(), crate::state::Stored::clone(stored)));
+            chunk.push((key.clone(), Stored::clone(stored)));
             bytes += key.len() + stored.value.len();
             if bytes > bytes_max {
                 break;
@@ -336,8 +336,8 @@ impl Region {
         self.become_full(out);
     }
 
-    /// Asks for the next part once few enough of those that came are not safe: the disk sets the pace, and not the network. What a slow disk had to
-    /// keep in memory had no end, and where that was too much the image began anew.
+    /// Asks for the next part once few enough of those that came are not safe: its own disk sets the pace of what it asks for, and not the network,
+    /// so that what waits for a slow disk in memory is bounded. Changes that become stable meanwhile come unasked.
     pub(crate) fn ask_for_next_part(&mut self, out: &mut Vec<Effect>) {
         let (safe, parts_max) = (self.safe, self.config.limits.image_unsafe_parts_max);
         let Some(learning) = &mut self.learning else { return };

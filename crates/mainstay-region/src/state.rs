@@ -54,7 +54,8 @@ pub struct Applied {
 
 impl Applied {
     /// Bytes of its keys, values and outcome.
-    fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         let changes = self.changes.iter();
         let changed =
             changes.map(|(key, value)| key.len() + value.as_ref().map_or(0, |value| value.bytes.len()));

@@ -109,6 +109,16 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
+/// Three nodes of a region at level process, each of which knows the others.
+pub(crate) fn three(folder: &Folder) -> [Node; 3] {
+    let first = Node::start(folder, "n1", &["--init", "--region", "data:level=process"]);
+    let join = first.nodes_at.to_string();
+    let [second, third] = ["n2", "n3"].map(|name| Node::start(folder, name, &["--join", &join]));
+    let nodes = [first, second, third];
+    nodes.iter().for_each(|node| wait_for_members(folder, node, 3));
+    nodes
+}
+
 pub(crate) fn wait_for_members(folder: &Folder, node: &Node, count: usize) {
     wait_for(&format!("a view of {count}"), || {
         let status = node.status(folder);
@@ -124,13 +134,7 @@ fn redis_cli_uses_a_region_while_a_node_dies_comes_back_and_another_leaves() {
         return;
     }
     let folder = Folder::new();
-    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
-    let join = first.nodes_at.to_string();
-    let second = Node::start(&folder, "n2", &["--join", &join]);
-    let third = Node::start(&folder, "n3", &["--join", &join]);
-    for node in [&first, &second, &third] {
-        wait_for_members(&folder, node, 3);
-    }
+    let [first, second, third] = three(&folder);
     let said = second
         .redis("SET k hello\nSTRLEN k\nINCR n\nINCRBY n 4\nSETNX k other\nMGET k none\nLPUSH k 9\nINCR k\n");
     assert!(said.starts_with("OK\n5\n1\n5\n0\nhello\n"), "{said}");
@@ -298,11 +302,7 @@ fn increment(node: &Node) -> Option<i64> {
 #[test]
 fn a_pattern_is_changed_while_the_region_is_written_and_stays_changed() {
     let folder = Folder::new();
-    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
-    let join = first.nodes_at.to_string();
-    let second = Node::start(&folder, "n2", &["--join", &join]);
-    let third = Node::start(&folder, "n3", &["--join", &join]);
-    wait_for_members(&folder, &third, 3);
+    let [first, second, third] = three(&folder);
     let set = |node: &Node, pattern: &str| {
         let at = node.clients_at.to_string();
         run(&folder, &["region", "set", &at, "data", "--pattern", pattern, "--json"])
@@ -355,11 +355,8 @@ fn a_pattern_is_changed_while_the_region_is_written_and_stays_changed() {
 #[test]
 fn a_replaced_store_comes_in_one_of_another_group_does_not_and_one_that_lost_power_does_not_vote() {
     let folder = Folder::new();
-    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
+    let [first, second, third] = three(&folder);
     let join = first.nodes_at.to_string();
-    let second = Node::start(&folder, "n2", &["--join", &join]);
-    let third = Node::start(&folder, "n3", &["--join", &join]);
-    wait_for_members(&folder, &third, 3);
 
     // Its lives begin anew, and the others have heard later ones at its address.
     let at = third.nodes_at.to_string();

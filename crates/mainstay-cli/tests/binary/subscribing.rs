@@ -1,7 +1,7 @@
 //! `MAINSTAY.SUBSCRIBE` against real nodes: who is told of changes at one that dies goes on at another, behind what it has heard.
 
 use crate::harness::{Folder, PATIENCE};
-use crate::region::{Node, wait_for_members};
+use crate::region::{Node, three, wait_for_members};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -107,13 +107,7 @@ impl Listener {
 #[test]
 fn a_subscription_goes_on_at_another_node_when_its_node_is_killed_and_nothing_is_told_twice() {
     let folder = Folder::new();
-    let first = Node::start(&folder, "n1", &["--init", "--region", "data:level=process"]);
-    let join = first.nodes_at.to_string();
-    let second = Node::start(&folder, "n2", &["--join", &join]);
-    let third = Node::start(&folder, "n3", &["--join", &join]);
-    for node in [&first, &second, &third] {
-        wait_for_members(&folder, node, 3);
-    }
+    let [first, second, third] = three(&folder);
     let mut writer = Connection::new(third.clients_at);
     let mut set = |number: usize| loop {
         writer.say(&format!("SET k{number} {number}"));

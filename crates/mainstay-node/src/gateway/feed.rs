@@ -11,7 +11,7 @@
 //! subscribed here is told so and closed: nobody is left in the belief of having heard everything. Who begins behind versions that it names:
 //! [`super::resume`].
 
-use super::resume::{Position, Resuming, names_of};
+use super::resume::{Position, Resuming, names_of, pattern_message};
 use super::{Gateway, GatewayEffect, Place};
 use crate::command::Together;
 use crate::glob::Glob;
@@ -105,19 +105,18 @@ impl Subscriptions {
         &self,
         protocol: Protocol,
         (shard, version): (u16, Version),
-        [channel, message]: &[Bytes; 2],
+        message: &[Bytes; 2],
         out: &mut Vec<u8>,
     ) {
-        let (channel_said, message) = (Reply::Bulk(channel.clone()), Reply::Bulk(message.clone()));
+        let [channel, text] = message;
         if self.channels.contains(channel) {
-            let items = vec![Reply::text("message"), channel_said.clone(), message.clone()];
-            Reply::Push(items).put(protocol, out);
+            let items = [channel, text].map(|item| Reply::Bulk(item.clone()));
+            Reply::Push([Reply::text("message")].into_iter().chain(items).collect()).put(protocol, out);
         }
         for (name, followed) in &self.patterns {
             let told = followed.behind.get(usize::from(shard)).is_some_and(|told| version <= *told);
             if !told && followed.glob.matches(channel) {
-                let items = [Reply::Bulk(name.clone()), channel_said.clone(), message.clone()];
-                Reply::Push([Reply::text("pmessage")].into_iter().chain(items).collect()).put(protocol, out);
+                pattern_message(name, message.clone()).put(protocol, out);
             }
         }
     }

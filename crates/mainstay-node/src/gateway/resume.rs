@@ -94,9 +94,10 @@ fn shards_of(pattern: &[u8], shards: u16) -> BTreeSet<u16> {
     if tagged || glob.is_literal() { [shard_of(&prefix, shards)].into() } else { (0..shards).collect() }
 }
 
-fn pattern_message(name: &Bytes, [channel, message]: [Bytes; 2]) -> Reply {
-    let items = [Reply::Bulk(name.clone()), Reply::Bulk(channel), Reply::Bulk(message)];
-    Reply::Push([Reply::text("pmessage")].into_iter().chain(items).collect())
+/// A message on a channel that a pattern matches.
+pub(super) fn pattern_message(name: &Bytes, message: [Bytes; 2]) -> Reply {
+    let [channel, message] = message.map(Reply::Bulk);
+    Reply::Push(vec![Reply::text("pmessage"), Reply::Bulk(name.clone()), channel, message])
 }
 
 /// Up to where everything was told.
