@@ -36,7 +36,7 @@ pub(super) struct Made<'a> {
     pub(super) program: &'a Path,
     /// Where the nodes' directories are made.
     pub(super) folder: PathBuf,
-    /// `pattern=…,ack=…`.
+    /// `pattern=…,ack=…`; at level process if it names none.
     pub(super) region: String,
     /// See `mainstay node --link-delay-us`.
     pub(super) link_delay_us: u64,

@@ -1,4 +1,4 @@
-//! Other groups beside ours, by turns: JGroups with and without a total order, Apache Geode's replicated region. Downloaded by
+//! Other groups beside ours, by turns: JGroups with and without a total order, Apache Geode's replicated region, etcd. Downloaded by
 //! `peers/install.sh`, never a part of Mainstay.
 
 use super::group::{Group, Made};
@@ -18,6 +18,12 @@ const BYTES: usize = 1000;
 
 /// Threads of the client of Geode, and clients of ours beside it.
 const THREADS: usize = 8;
+
+/// The client of etcd, in the folder of peers.
+const ETCD_CLIENT: &str = "etcd/client";
+
+/// What etcd may keep, in bytes: it does not forget what was written over.
+const ETCD_BYTES_MAX: &str = "8589934592";
 
 /// Members of a group of JGroups: one sends, the others acknowledge.
 const MEMBERS: usize = 4;
@@ -40,7 +46,7 @@ const OPENED: [&str; 14] = [
     "jdk.internal.platform",
 ];
 
-/// A Java process; killed when dropped.
+/// A process that is told what to do; killed when dropped.
 struct Process {
     child: Child,
     input: ChildStdin,
@@ -48,7 +54,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(folder: &Path, peer: &str, working: &Path, arguments: &[String]) -> io::Result<Self> {
+    fn spawn(command: &mut Command) -> io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let input = child.stdin.take().expect("it is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+        Ok(Self { child, input, output })
+    }
+
+    fn java(folder: &Path, peer: &str, working: &Path, arguments: &[String]) -> io::Result<Self> {
         let installed = folder.join(peer);
         std::fs::create_dir_all(working)?;
         let mut command = Command::new("java");
@@ -56,11 +69,7 @@ impl Process {
         command.args(OPENED.map(|package| format!("--add-opens=java.base/{package}=ALL-UNNAMED")));
         command.arg("--add-opens=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED");
         command.arg("-cp").arg(format!("{}:{}/jars/*", installed.display(), installed.display()));
-        command.args(arguments).current_dir(working);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let input = child.stdin.take().expect("it is a pipe");
-        let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
-        Ok(Self { child, input, output })
+        Self::spawn(command.args(arguments).current_dir(working))
     }
 
     /// Until it says so; what else it prints is for people.
@@ -118,7 +127,7 @@ impl Peer {
             ["Multicast".to_owned(), file.display().to_string(), name.to_owned(), MEMBERS.to_string()];
         let mut members = Vec::new();
         for _ in 0..MEMBERS {
-            members.push(Process::start(folder, "jgroups", working, &arguments)?);
+            members.push(Process::java(folder, "jgroups", working, &arguments)?);
             // One after another, so that all find the first.
             std::thread::sleep(Duration::from_millis(500));
         }
@@ -138,14 +147,36 @@ impl Peer {
             let name = format!("s{number}");
             let words = ["Member", "server", &name, &port.to_string(), &locator.to_string(), place];
             let arguments = words.map(str::to_owned);
-            let mut server = Process::start(folder, "geode", &working.join(&name), &arguments)?;
+            let mut server = Process::java(folder, "geode", &working.join(&name), &arguments)?;
             server.wait_until_ready()?;
             processes.push(server);
         }
-        let mut client = Process::start(folder, "geode", &working.join("client"), &client)?;
+        let mut client = Process::java(folder, "geode", &working.join("client"), &client)?;
         client.wait_until_ready()?;
         processes.insert(0, client);
         Ok(Self(processes))
+    }
+
+    fn etcd(folder: &Path, working: &Path) -> io::Result<Self> {
+        let at = || Ok::<_, io::Error>(format!("http://127.0.0.1:{}", free_port()?));
+        let members = (0..3).map(|_| Ok((at()?, at()?))).collect::<io::Result<Vec<_>>>()?;
+        let cluster: Vec<String> =
+            members.iter().enumerate().map(|(number, (_, peers))| format!("e{number}={peers}")).collect();
+        let mut servers = Vec::new();
+        for (number, (clients, peers)) in members.iter().enumerate() {
+            let name = format!("e{number}");
+            let mut server = Command::new("etcd");
+            server.args(["--name", &name, "--log-level", "error", "--data-dir"]).arg(working.join(&name));
+            server.args(["--listen-client-urls", clients, "--advertise-client-urls", clients]);
+            server.args(["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]);
+            server.args(["--initial-cluster", &cluster.join(","), "--quota-backend-bytes", ETCD_BYTES_MAX]);
+            servers.push(Process::spawn(&mut server)?);
+        }
+        let mut client = Command::new(folder.join(ETCD_CLIENT));
+        let mut client = Process::spawn(client.args(members.iter().map(|(clients, _)| clients)))?;
+        client.wait_until_ready()?;
+        servers.insert(0, client);
+        Ok(Self(servers))
     }
 
     /// Microseconds and nanoseconds of processor time, each for one operation; and how many there were.
@@ -160,12 +191,54 @@ impl Peer {
     }
 }
 
+/// Who takes a turn.
+enum By {
+    /// Clients of one of our groups.
+    Ours {
+        group: usize,
+        loads: Vec<Load>,
+    },
+    Peer(usize),
+}
+
 /// One way of doing it, with what it took.
-#[derive(Default)]
-struct Cell {
+struct Way {
+    name: &'static str,
+    level: Level,
+    window: usize,
+    by: By,
     us: Samples,
     cpu_ns: Samples,
     operations: u64,
+}
+
+impl Way {
+    fn new(name: &'static str, level: Level, window: usize, by: By) -> Self {
+        Self { name, level, window, by, us: Samples::default(), cpu_ns: Samples::default(), operations: 0 }
+    }
+
+    /// Works for so long; counted or not.
+    fn turn(
+        &mut self,
+        groups: &[Group<'_>],
+        peers: &mut [Peer],
+        time: Duration,
+        counts: bool,
+    ) -> Result<(), PatternsError> {
+        let (us, cpu_ns, operations) = match &mut self.by {
+            By::Ours { group, loads } => {
+                let taken = slice(&groups[*group], loads, time)?;
+                (taken.us_per_operation(), taken.cpu_ns_per_operation(), taken.operations)
+            }
+            By::Peer(place) => peers[*place].slice(self.window, time)?,
+        };
+        if counts {
+            self.us.push(us);
+            self.cpu_ns.push(cpu_ns);
+            self.operations += operations;
+        }
+        Ok(())
+    }
 }
 
 /// Measures them beside ours, if they are installed in the folder that was named.
@@ -174,53 +247,51 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     // Each peer runs in a folder of its own.
     let (folder, working) =
         (&std::path::absolute(folder)?, std::path::absolute(setting.directory.join("peers"))?);
-    let mut sequencer = Peer::jgroups(folder, &working, "sequencer", "<SEQUENCER/>")?;
-    let mut unordered = Peer::jgroups(folder, &working, "unordered", "")?;
-    let mut geode = Peer::geode(folder, &working)?;
-    let region = format!("ack=all,pattern={}", DEFAULT.name());
-    let made =
-        Made { program: &setting.given.program, folder: working.join("ours"), region, link_delay_us: 0 };
-    let group = Group::start(made)?;
-    let load = |window| Load::start(&group, DEFAULT, BYTES, window, Duration::ZERO);
-    let (mut alone, mut windowed) = ([load(1)?], [load(64)?]);
-    let mut many = (0..THREADS).map(|_| load(1)).collect::<Result<Vec<_>, _>>()?;
-    let names = [
-        ("region", 1),
-        ("JGroups, SEQUENCER", 1),
-        ("JGroups, no total order", 1),
-        ("Geode, 1 thread", 1),
-        ("region", 64),
-        ("JGroups, SEQUENCER", 64),
-        ("JGroups, no total order", 64),
-        ("region, 8 clients", THREADS),
-        ("Geode, 8 threads", THREADS),
+    let mut peers = vec![
+        Peer::jgroups(folder, &working, "sequencer", "<SEQUENCER/>")?,
+        Peer::jgroups(folder, &working, "unordered", "")?,
+        Peer::geode(folder, &working)?,
     ];
-    let mut cells: Vec<Cell> = names.iter().map(|_| Cell::default()).collect();
+    let with_etcd =
+        folder.join(ETCD_CLIENT).exists() && Command::new("etcd").arg("--version").output().is_ok();
+    let ours = |name: &str, region: &str| {
+        let region = format!("{region},pattern={}", DEFAULT.name());
+        let program = &setting.given.program;
+        Group::start(Made { program, folder: working.join(name), region, link_delay_us: 0 })
+    };
+    let mut groups = vec![ours("ours", "ack=all")?];
+    if with_etcd {
+        peers.push(Peer::etcd(folder, &working)?);
+        groups.push(ours("ours-synced", "ack=majority,level=disk")?);
+    }
+    let by_clients = |group: usize, clients: usize, window| {
+        let load = || Load::start(&groups[group], DEFAULT, BYTES, window, Duration::ZERO);
+        let loads = (0..clients).map(|_| load()).collect::<Result<_, PatternsError>>()?;
+        Ok::<_, PatternsError>(By::Ours { group, loads })
+    };
+    let mut ways = vec![
+        Way::new("region", Level::Process, 1, by_clients(0, 1, 1)?),
+        Way::new("JGroups, SEQUENCER", Level::Memory, 1, By::Peer(0)),
+        Way::new("JGroups, no total order", Level::Memory, 1, By::Peer(1)),
+        Way::new("Geode, 1 thread", Level::Memory, 1, By::Peer(2)),
+        Way::new("region", Level::Process, 64, by_clients(0, 1, 64)?),
+        Way::new("JGroups, SEQUENCER", Level::Memory, 64, By::Peer(0)),
+        Way::new("JGroups, no total order", Level::Memory, 64, By::Peer(1)),
+        Way::new("region, 8 clients", Level::Process, THREADS, by_clients(0, THREADS, 1)?),
+        Way::new("Geode, 8 threads", Level::Memory, THREADS, By::Peer(2)),
+    ];
+    if with_etcd {
+        for window in [1, 64] {
+            ways.push(Way::new("region, a majority", Level::Disk, window, by_clients(1, 1, window)?));
+            ways.push(Way::new("etcd", Level::Disk, window, By::Peer(3)));
+        }
+    }
     let time = Duration::from_millis(setting.choose(300, 1000));
     let warm_rounds = setting.choose(4, 10);
     for round in 0..warm_rounds + setting.choose(3, 9) {
-        let ours = |loads: &mut [Load]| {
-            let taken = slice(&group, loads, time)?;
-            Ok::<_, PatternsError>((taken.us_per_operation(), taken.cpu_ns_per_operation(), taken.operations))
-        };
-        let taken = [
-            ours(&mut alone)?,
-            sequencer.slice(1, time)?,
-            unordered.slice(1, time)?,
-            geode.slice(1, time)?,
-            ours(&mut windowed)?,
-            sequencer.slice(64, time)?,
-            unordered.slice(64, time)?,
-            ours(&mut many)?,
-            geode.slice(THREADS, time)?,
-        ];
-        // Java compiles as it runs.
-        if round >= warm_rounds {
-            for (cell, (us, cpu_ns, operations)) in cells.iter_mut().zip(taken) {
-                cell.us.push(us);
-                cell.cpu_ns.push(cpu_ns);
-                cell.operations += operations;
-            }
+        for way in &mut ways {
+            // Java compiles as it runs.
+            way.turn(&groups, &mut peers, time, round >= warm_rounds)?;
         }
     }
     let promises = [
@@ -231,36 +302,40 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     ];
     // Java that has not run for long says nothing about itself.
     for (name, ours, peer, least) in promises.into_iter().filter(|_| !setting.quick) {
-        let faster = cells[peer].us.ratios_to(&cells[ours].us).median();
+        let faster = ways[peer].us.ratios_to(&ways[ours].us).median();
         report.targets.push(Target::new(name, faster, Bound::AtLeast, least, "x", Some(Level::Process)));
     }
-    let arm = |((name, window), cell): (&(&str, usize), Cell)| Arm {
-        name: (*name).to_owned(),
-        level: Some(if name.starts_with("region") { Level::Process } else { Level::Memory }),
-        window: u32::try_from(*window).unwrap_or(u32::MAX),
-        payload_bytes: BYTES as u64,
-        unit: "us",
-        operations: cell.operations,
-        cpu_ns_per_operation: Some(cell.cpu_ns.median()),
-        disk: None,
-        samples: cell.us,
-    };
     let mut notes = vec![
         "JGroups: one sender, three other members acknowledge delivery, tcp_nodelay; Geode: three servers, one client"
             .to_owned(),
     ];
+    notes.push(match with_etcd {
+        true => "etcd: three servers, which sync each write, one client with one connection".to_owned(),
+        false => "without etcd: the program `etcd` is not installed, or its client was not built".to_owned(),
+    });
     if setting.quick {
         notes.push(
             "the short form does not warm up Java for long enough to compare with it: nothing is promised"
                 .to_owned(),
         );
     }
+    let arm = |way: Way| Arm {
+        name: way.name.to_owned(),
+        level: Some(way.level),
+        window: u32::try_from(way.window).unwrap_or(u32::MAX),
+        payload_bytes: BYTES as u64,
+        unit: "us",
+        operations: way.operations,
+        cpu_ns_per_operation: Some(way.cpu_ns.median()),
+        disk: None,
+        samples: way.us,
+    };
     report.figures.push(Figure {
         name: "peers",
-        meaning: "microseconds for each put, acknowledged by three copies; processor time of all processes. A region at level process has its \
-                  writes where kill -9 of every copy does not reach them; the peers keep them in memory"
+        meaning: "microseconds for each put, acknowledged by three copies, at level disk by a majority; processor time of all processes. A region at \
+                  level process has its writes where kill -9 of every copy does not reach them; JGroups and Geode keep them in memory, etcd on disk"
             .to_owned(),
-        arms: names.iter().zip(cells).map(arm).collect(),
+        arms: ways.into_iter().map(arm).collect(),
         notes,
     });
     Ok(())
