@@ -69,8 +69,9 @@ pub fn step(
     progress: &dyn Fn(&str),
 ) -> Result<Report, StepError> {
     let parts = [
-        Part { name: "requests", measure: requests::measure },
+        // First: a fork copies the page tables of whatever else the program has in memory.
         Part { name: "checkpoint", measure: checkpoint::measure },
+        Part { name: "requests", measure: requests::measure },
         Part { name: "restart", measure: restart::measure },
         Part { name: "memory", measure: memory::measure },
     ];
