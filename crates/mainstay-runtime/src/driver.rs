@@ -81,6 +81,12 @@ pub(crate) struct Parts {
     pub(crate) level: Level,
 }
 
+/// How often whoever drives for many connections lets them go first before a round.
+const GATHER_TURNS_MAX: u32 = 4;
+
+/// Arrivals that let more be expected.
+const GATHER_ITEMS_MIN: usize = 2;
+
 /// Why an arrival was not taken. Nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTaken {
@@ -306,6 +312,9 @@ impl Shared {
         let mut rounds = 0;
         let mut blocked = false;
         loop {
+            if rounds_max.is_none() {
+                self.gather();
+            }
             let Some(core_in_hand) = core.as_mut() else { return };
             let hand_over = rounds_max.is_some_and(|rounds_max| blocked || rounds >= rounds_max);
             match self.next(core_in_hand, hand_over, rounds > 0) {
@@ -335,6 +344,23 @@ impl Shared {
                     return;
                 }
             }
+        }
+    }
+
+    /// Where many come, lets those that serve them go first for as long as they bring more: it shares a write, and no core idles meanwhile, as it
+    /// would if a time were waited for. A lone client has nobody who could bring something, and threads that keep cores awake for it.
+    fn gather(&self) {
+        let mut gathered = self.lock_inbox().items.len();
+        for _ in 0..GATHER_TURNS_MAX {
+            if gathered < GATHER_ITEMS_MIN {
+                return;
+            }
+            std::thread::yield_now();
+            let now = self.lock_inbox().items.len();
+            if now == gathered {
+                return;
+            }
+            gathered = now;
         }
     }
 
