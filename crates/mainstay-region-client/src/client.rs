@@ -360,11 +360,11 @@ impl Client {
             None => self.machine = Machine::new(machine_config(&self.settings, Some(&standing))),
         }
         self.machine.use_pattern(self.settings.pattern.unwrap_or(standing.pattern));
-        self.links.know(&members, &self.seeds);
         self.machine.view_known(self.now(), &standing.view, &mut self.machine_out);
         self.standing = Some(standing);
         self.restriction = None;
         self.say_hello_so();
+        self.links.know(&members, &self.seeds);
         self.perform();
         self.ask_all_reads();
         self.follow_anew();

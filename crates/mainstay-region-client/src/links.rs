@@ -88,9 +88,11 @@ impl Links {
         self.links.retain(|link| servers.contains(&link.to) || kept.contains(&link.to));
         for &to in servers {
             if !self.links.iter().any(|link| link.to == to) {
-                let error = "not connected yet".to_owned();
-                let retry_at = Instant::now();
-                self.links.push(Link { to, open: None, retry_at, error, refused: false, made: 0 });
+                let (error, now) = ("not connected yet".to_owned(), Instant::now());
+                let mut link = Link { to, open: None, retry_at: now, error, refused: false, made: 0 };
+                // At once: what is said to it from now on is on its way, and not dropped.
+                link.connect(&self.hello, self.tls.as_ref(), now);
+                self.links.push(link);
             }
         }
     }
@@ -277,5 +279,34 @@ impl Open {
         self.incoming.drain(..self.taken);
         self.taken = 0;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// It was dropped, since there was no connection, and said again only when nothing had come of it for long: the first write to a node that joins.
+    #[test]
+    fn what_is_said_to_a_server_that_was_just_heard_of_reaches_it() {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let at = server.local_addr().expect("it listens");
+        let mut links = Links::new(None, Duration::ZERO);
+        links.hello(b"hello".to_vec());
+        links.know(&[at], &[]);
+        links.say(at, &ToServer::AskStanding);
+        let mut expected = b"hello".to_vec();
+        ToServer::AskStanding.put(&mut expected);
+        // Whatever was said is written by then.
+        for _ in 0..2 {
+            links.turn(Instant::now() + Duration::from_millis(20), &mut Vec::new());
+        }
+        drop(links);
+        let (mut stream, _) = server.accept().expect("it connects");
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).expect("it ends");
+        assert_eq!(said, expected);
     }
 }
