@@ -5,6 +5,7 @@
 //! | frames above 64 KiB, of all clients together | [`LARGE_BYTES_MAX`]; each has 30 s to come, and is not read before there is room |
 //! | what waits for one client | [`QUEUED_BYTES_MAX`] and one frame; beyond, its connection is closed |
 //! | a client that takes nothing | [`STALLED_MAX`]: its connection is closed |
+//! | what clients say before their numbers are known | [`UNPROVEN_BYTES_MAX`] for all; beyond, who says it is closed |
 //!
 //! They come to the port of the nodes and begin with another word. What they say is taken as a client's, whatever it is.
 
@@ -38,6 +39,12 @@ pub(crate) const LARGE_BYTES_MAX: usize = 256 << 20;
 /// How long a client may take for [`WRITE_BYTES`].
 const STALLED_MAX: Duration = Duration::from_secs(30);
 
+/// Frames of all clients together that wait until it is known whether their numbers were given, in bytes, and [`FRAME_BYTES`] for each.
+const UNPROVEN_BYTES_MAX: usize = 16 << 20;
+
+/// What a frame counts besides its length, in bytes.
+const FRAME_BYTES: usize = 256;
+
 /// How much is written at once, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -66,11 +73,22 @@ pub(crate) struct Native {
     pub(crate) number: Option<ClientId>,
     /// Who it says that it is, until it is known whether anybody has that number.
     pub(crate) claimed: Option<ClientId>,
+    /// The frames of the messages that it has said since.
+    unproven: Vec<Box<[u8]>>,
     outgoing: Outgoing,
     /// What it is told in this step.
     step: Vec<u8>,
     /// Nothing more is heard or said after this step.
     closing: bool,
+}
+
+impl Native {
+    /// Nothing more is heard of it, and it is told nothing, not even what is queued.
+    fn close(&mut self) {
+        self.step = Vec::new();
+        self.closing = true;
+        self.outgoing.end.notify_one();
+    }
 }
 
 /// All of them.
@@ -80,6 +98,8 @@ pub(crate) struct Natives {
     by_number: HashMap<ClientId, u64>,
     /// Who is told something in this step.
     touched: Vec<u64>,
+    /// What [`Native::unproven`] of all counts, in bytes.
+    unproven_bytes: usize,
     way: Way,
     /// Frames said since the start.
     pub(crate) said: u64,
@@ -87,7 +107,14 @@ pub(crate) struct Natives {
 
 impl Natives {
     pub(crate) fn new(way: Way) -> Self {
-        Self { open: HashMap::new(), by_number: HashMap::new(), touched: Vec::new(), way, said: 0 }
+        Self {
+            open: HashMap::new(),
+            by_number: HashMap::new(),
+            touched: Vec::new(),
+            unproven_bytes: 0,
+            way,
+            said: 0,
+        }
     }
 
     pub(crate) fn opened(&mut self, connection: u64, hello: Hello, outgoing: Outgoing) {
@@ -96,6 +123,7 @@ impl Natives {
             region: None,
             number: None,
             claimed: None,
+            unproven: Vec::new(),
             outgoing,
             step: Vec::new(),
             closing: false,
@@ -105,6 +133,7 @@ impl Natives {
 
     /// The client's number, if it had one and nobody else has taken it over.
     pub(crate) fn closed(&mut self, connection: u64) -> Option<ClientId> {
+        self.take_unproven(connection);
         let number = self.open.remove(&connection)?.number?;
         self.leave(connection, number)
     }
@@ -120,9 +149,36 @@ impl Natives {
 
     /// The connection says which client it is.
     pub(crate) fn claims(&mut self, connection: u64, number: ClientId) {
-        if let Some(native) = self.get_mut(connection) {
-            native.claimed = Some(number);
+        let Some(native) = self.get_mut(connection) else { return };
+        if native.claimed.replace(number) != Some(number) {
+            // What it said under another number is not its own any more.
+            self.take_unproven(connection);
         }
+    }
+
+    /// Keeps the frame of a message until it is known whether the number of who says it was given to anybody. Where there is no room the connection is closed:
+    /// heard on with a gap, it might believe that it said what was lost.
+    pub(crate) fn keep_unproven(&mut self, connection: u64, frame: &[u8]) {
+        let bytes = FRAME_BYTES + frame.len();
+        let room = self.unproven_bytes + bytes <= UNPROVEN_BYTES_MAX;
+        let Some(native) = self.get_mut(connection) else { return };
+        if room {
+            // Copied: a part of what was read would keep all of that.
+            native.unproven.push(frame.into());
+            self.unproven_bytes += bytes;
+        } else {
+            tracing::warn!(connection, "a client says too much before its number is known: it is closed");
+            native.close();
+            self.take_unproven(connection);
+        }
+    }
+
+    /// What was kept of a connection.
+    pub(crate) fn take_unproven(&mut self, connection: u64) -> Vec<Box<[u8]>> {
+        let native = self.open.get_mut(&connection);
+        let kept = native.map_or_else(Vec::new, |native| std::mem::take(&mut native.unproven));
+        self.unproven_bytes -= kept.iter().map(|frame| FRAME_BYTES + frame.len()).sum::<usize>();
+        kept
     }
 
     /// The connection is that client's: the last one that says so is told what the client is told. Who it was before, if that client has no
@@ -170,9 +226,7 @@ impl Natives {
         let waiting = native.step.len() + native.outgoing.queued_bytes.load(Ordering::Relaxed);
         if waiting > QUEUED_BYTES_MAX {
             tracing::warn!(connection, "a client does not take what it is told: it is closed");
-            native.step = Vec::new();
-            native.closing = true;
-            return native.outgoing.end.notify_one();
+            return native.close();
         }
         if native.step.is_empty() {
             self.touched.push(connection);
@@ -367,5 +421,46 @@ mod tests {
         let mut queue = open.remove(1).1;
         assert!(queue.try_recv().is_ok(), "it is told why");
         assert_eq!(queue.try_recv(), Err(mpsc::error::TryRecvError::Disconnected), "and then it ends");
+    }
+
+    /// What was said behind a number was dropped until that was known: a client that came to a new node waited for its patience to end.
+    #[test]
+    fn what_is_said_before_its_number_is_known_is_kept_within_a_bound_and_only_under_that_number() {
+        let (mut natives, _open) = silent(2);
+        let frame = [7; 1000];
+        natives.claims(0, ClientId(1));
+        natives.keep_unproven(0, &frame);
+        natives.claims(0, ClientId(1));
+        assert_eq!(natives.take_unproven(0), [Box::from(frame)]);
+        natives.keep_unproven(0, &frame);
+        natives.claims(0, ClientId(2));
+        assert_eq!((natives.take_unproven(0), natives.unproven_bytes), (Vec::new(), 0));
+        let most = UNPROVEN_BYTES_MAX / (FRAME_BYTES + frame.len());
+        (0..most).for_each(|_| natives.keep_unproven(0, &frame));
+        natives.closed(0);
+        assert_eq!(natives.unproven_bytes, 0);
+    }
+
+    /// It was told nothing of what was dropped: a subscription among it, and what is answered behind one is taken for a sign that it holds.
+    #[tokio::test]
+    async fn a_client_is_closed_whose_words_find_no_room_before_its_number_is_known() {
+        let (mut natives, open) = silent(2);
+        let frame = [7; 1000];
+        let most = UNPROVEN_BYTES_MAX / (FRAME_BYTES + frame.len());
+        let ends = async |place: usize| {
+            let (Outgoing { end, .. }, _) = &open[place];
+            timeout(Duration::ZERO, end.notified()).await.is_ok()
+        };
+        natives.keep_unproven(1, &frame);
+        (1..most).for_each(|_| natives.keep_unproven(0, &frame));
+        assert!(!ends(0).await && !ends(1).await, "there was room");
+        natives.keep_unproven(1, &frame);
+        assert!(ends(1).await && natives.get_mut(1).is_none());
+        assert_eq!(natives.take_unproven(1), [], "what it said before goes with it");
+        natives.keep_unproven(1, &frame);
+        natives.keep_unproven(0, &frame);
+        assert!(!ends(0).await, "there is room again");
+        assert_eq!(natives.take_unproven(0).len(), most);
+        assert_eq!(natives.unproven_bytes, 0);
     }
 }

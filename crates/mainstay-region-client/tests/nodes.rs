@@ -6,7 +6,7 @@ use mainstay_node::node::run;
 use mainstay_node::settings::{Entry, Settings as NodeSettings, region};
 use mainstay_region::conversation::{Hello, LENGTH_BYTES, ToClient, ToServer, first_frame};
 use mainstay_region::limits::Limits;
-use mainstay_region::message::{Body, Message};
+use mainstay_region::message::{Body, Freshness, Message, Query};
 use mainstay_region::operation::{Operation, Outcome};
 use mainstay_region::patterns::Pattern;
 use mainstay_region_client::{
@@ -292,21 +292,26 @@ fn changes_are_told_once_each_also_when_the_node_that_tells_dies_and_in_another_
     assert_eq!(keys_of(&next_changes(&mut next, 1)), [b"a/1"]);
 }
 
-/// What a node says to these bytes, until it ends the connection or has said `frames` frames.
-fn said(node: SocketAddr, bytes: &[u8], frames: usize) -> Vec<ToClient> {
+/// What a node says to these bytes, until it ends the connection.
+fn said(node: SocketAddr, bytes: &[u8]) -> Vec<ToClient> {
+    said_until(node, bytes, |_| false)
+}
+
+/// What a node says to these bytes, until it ends the connection or has said what is waited for.
+fn said_until(node: SocketAddr, bytes: &[u8], enough: impl Fn(&[ToClient]) -> bool) -> Vec<ToClient> {
     let mut stream = TcpStream::connect(node).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("it is a socket");
     stream.write_all(bytes).expect("it reads");
     let (mut buffer, mut said, mut part) = (Vec::new(), Vec::new(), [0; 4096]);
-    while said.len() < frames {
+    while !enough(&said) {
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => buffer.extend_from_slice(&part[..count]),
+        }
         while let Ok(Some(length)) = first_frame(&buffer, 1 << 20) {
             let frame = &buffer[LENGTH_BYTES..LENGTH_BYTES + length];
             said.push(ToClient::parse(frame, &Limits::default()).expect("it is a frame"));
             buffer.drain(..LENGTH_BYTES + length);
-        }
-        match stream.read(&mut part) {
-            Ok(0) | Err(_) => break,
-            Ok(count) => buffer.extend_from_slice(&part[..count]),
         }
     }
     said
@@ -366,6 +371,44 @@ fn a_client_with_a_certificate_of_the_cluster_comes_in_and_others_are_told_why_n
     }
 }
 
+/// It was dropped, and a client that came to another node waited until its patience ended. Two nodes are asked: one of them at least has to ask
+/// another for the count of numbers.
+#[test]
+fn what_a_client_says_behind_its_number_is_answered_by_a_node_that_does_not_know_the_number_yet() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let first = Node::start(&folder.path().join("n1"), "init data:level=process");
+    let client = Client::connect(&[first.nodes_at], "data", patient()).expect("it serves");
+    // It would tell the others its number.
+    let number = client.number();
+    drop(client);
+    let join = format!("join {}", first.nodes_at);
+    let others = ["n2", "n3"].map(|name| Node::start(&folder.path().join(name), &join));
+    let mut hello = Vec::new();
+    Hello { cluster: None, region: "data".to_owned() }.put(&mut hello);
+    let stands = |frames: &[ToClient]| frames.iter().any(|frame| matches!(frame, ToClient::Standing(_)));
+    for node in &others {
+        let began = Instant::now();
+        let view = loop {
+            assert!(began.elapsed() < PATIENCE, "a view of three does not come about");
+            let view = said_until(node.nodes_at, &hello, |frames| !frames.is_empty()).pop();
+            match view {
+                Some(ToClient::Standing(standing)) if standing.view.members.len() == 3 => {
+                    break standing.view.id;
+                }
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut bytes = hello.clone();
+        ToServer::Named(number).put(&mut bytes);
+        let query = Query::Get { key: b"k".into() };
+        let body = Body::Read { request: 7, query, freshness: Freshness::Any };
+        ToServer::Message(Message { view, shard: 0, body }).put(&mut bytes);
+        let is_answer = |frame: &ToClient| matches!(frame, ToClient::Message { message, .. } if matches!(message.body, Body::Answer { request: 7, found: Ok(_) }));
+        let said = said_until(node.nodes_at, &bytes, |frames| frames.iter().any(is_answer));
+        assert!(stands(&said) && said.iter().any(is_answer), "{said:?}");
+    }
+}
+
 #[test]
 fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_apart() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
@@ -399,19 +442,19 @@ fn who_is_no_client_of_the_region_is_told_so_and_one_without_versions_is_told_ap
             ToServer::Named(number).put(&mut bytes);
         }
         ToServer::Message(message.clone()).put(&mut bytes);
-        let said = said(node.nodes_at, &bytes, usize::MAX);
+        let said = said(node.nodes_at, &bytes);
         assert!(matches!(said.first(), Some(ToClient::Standing(_))), "{said:?}");
         assert!(
             matches!(said.last(), Some(ToClient::Refused { reason }) if reason.contains(word)),
             "{said:?}"
         );
     }
-    let before = said(node.nodes_at, &[b"MSC1", &hello[4..]].concat(), usize::MAX);
+    let before = said(node.nodes_at, &[b"MSC1", &hello[4..]].concat());
     assert!(
         matches!(&before[..], [ToClient::Refused { reason }] if reason.contains("speaks MSC1") && reason.contains("MSC2")),
         "{before:?}"
     );
     let too_long = [&hello[..], &[0xff; 8]].concat();
-    assert!(matches!(said(node.nodes_at, &too_long, usize::MAX)[..], [] | [ToClient::Standing(_)]));
+    assert!(matches!(said(node.nodes_at, &too_long)[..], [] | [ToClient::Standing(_)]));
     assert_eq!(client.get(b"k").expect("it is read").expect("it is there").bytes, b"one");
 }

@@ -29,10 +29,17 @@ impl Node {
         if !given {
             // A region forgets clients by their numbers: one with a number far ahead of the others would take them along.
             let reason = format!("client number {number} was given to nobody");
+            self.natives.take_unproven(connection);
             return self.natives.refuse(connection, reason);
         }
         if let Some(former) = self.natives.named(connection, number) {
             self.tell(now, Event::Disconnected { client: former });
+        }
+        for frame in self.natives.take_unproven(connection) {
+            match ToServer::parse(&frame, &Limits::default()) {
+                Ok(ToServer::Message(message)) => self.native_message(now, connection, message, &frame),
+                other => unreachable!("a message was kept: {other:?}"),
+            }
         }
     }
 
@@ -53,7 +60,7 @@ impl Node {
                     self.gateway.number_for(now, connection, &mut self.asked);
                 }
                 Ok(ToServer::AskStanding) => self.tell_standing(now, connection),
-                Ok(ToServer::Message(message)) => self.native_message(now, connection, message),
+                Ok(ToServer::Message(message)) => self.native_message(now, connection, message, &frame),
                 Err(error) => {
                     self.natives.refuse(connection, error.to_string());
                     break;
@@ -63,11 +70,10 @@ impl Node {
         self.perform(now);
     }
 
-    fn native_message(&mut self, now: Time, connection: u64, message: Message) {
+    fn native_message(&mut self, now: Time, connection: u64, message: Message, frame: &[u8]) {
         let Some(native) = self.natives.get_mut(connection) else { return };
         if native.claimed.is_some() {
-            // As if it was lost on the way: it is sent again.
-            return;
+            return self.natives.keep_unproven(connection, frame);
         }
         let Some(client) = native.number else {
             return self.natives.refuse(connection, "a client says its number first".to_owned());
