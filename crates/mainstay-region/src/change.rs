@@ -58,7 +58,7 @@ impl Tail {
 #[derive(Clone, Debug)]
 pub(crate) struct Awaited {
     pub(crate) me: MemberId,
-    copies: Copies,
+    pub(crate) copies: Copies,
     /// It has begun for the others.
     installed: bool,
 }

@@ -10,6 +10,7 @@
 //!                               │         room.rs       how many bytes may be under way
 //!                               │         reads.rs      at the stamper under a lease, at any copy with its age
 //!                               │         expiry.rs     values that end: the stamper says when, all copies remove them at the same version
+//!                               │         early.rs      what comes of a view before this copy has begun it
 //!                               └──────── change.rs     Wedge, Report, Settle, Cut, Fetch, Ready, Installed
 //!                                         image.rs      how a copy that joins is filled while writes go on
 //!                                         checkpoint.rs the same into the journal, so that it can be trimmed
@@ -36,6 +37,7 @@ pub mod copies;
 pub mod decimal;
 mod drain;
 pub mod duplicates;
+mod early;
 pub mod effect;
 mod evaluate;
 pub mod expiry;

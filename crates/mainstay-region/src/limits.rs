@@ -40,6 +40,10 @@ pub struct Limits {
     pub hold_back_entries_max: usize,
     /// The same in bytes.
     pub hold_back_bytes_max: usize,
+    /// Messages of a view that come before a copy has begun it; beyond, clients are refused, and what members say is dropped, and said again later.
+    pub early_messages_max: usize,
+    /// Keys and values in them, in bytes, and [`crate::log::ENTRY_BYTES`] for each entry.
+    pub early_bytes_max: usize,
     /// Payloads of a shard that wait for their version, in entries.
     pub held_payloads_max: usize,
     /// The same of one client, in entries.
@@ -95,6 +99,8 @@ impl Default for Limits {
             log_bytes_max: 32 << 20,
             hold_back_entries_max: 1024,
             hold_back_bytes_max: 8 << 20,
+            early_messages_max: 1024,
+            early_bytes_max: 8 << 20,
             held_payloads_max: 1024,
             held_payloads_per_client_max: 64,
             held_payload_bytes_max: 8 << 20,

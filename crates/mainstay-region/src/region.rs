@@ -3,6 +3,7 @@
 use crate::checkpoint::Checkpointing;
 use crate::copies::Copies;
 use crate::drain::Undrained;
+use crate::early::Early;
 use crate::effect::{Effect, Event, RecordNumber};
 use crate::expiry::WallClock;
 use crate::image::{Filling, Learning};
@@ -60,6 +61,7 @@ pub struct Region {
     pub(crate) checkpointing: Option<Checkpointing>,
     /// The view to begin once this copy has its cut.
     pub(crate) awaited: Option<crate::change::Awaited>,
+    pub(crate) early: Early,
     subscribers: BTreeSet<(u16, ClientId)>,
     pub(crate) undrained: Undrained,
     /// Kept for its room.
@@ -89,6 +91,7 @@ impl Region {
             learning: None,
             checkpointing: None,
             awaited: None,
+            early: Early::default(),
             subscribers: BTreeSet::new(),
             undrained: Undrained::default(),
             accepted: Vec::new(),
@@ -195,7 +198,7 @@ impl Region {
         self.send(0, Party::Member(to), body, out);
     }
 
-    fn received(&mut self, now: Time, from: Party, message: Message, out: &mut Vec<Effect>) {
+    pub(crate) fn received(&mut self, now: Time, from: Party, message: Message, out: &mut Vec<Effect>) {
         let Message { view, shard, body } = message;
         if shard >= self.config.shards {
             if let (Party::Client(_), Some(id)) = (from, body.operation()) {
@@ -216,7 +219,10 @@ impl Region {
                 && !self.config.rules.keep(Rule::WedgedTakesNothing));
         let fenced = view != self.copies.view && self.config.rules.keep(Rule::OlderViewRefused);
         if !serving || fenced {
-            return self.refuse_other_view(from, shard, &body, out);
+            if let Some(Message { body, .. }) = self.keep_early(from, Message { view, shard, body }) {
+                self.refuse_other_view(from, shard, &body, out);
+            }
+            return;
         }
         match from {
             Party::Client(client) => self.received_from_client(now, client, shard, body, out),
@@ -407,6 +413,7 @@ impl Region {
     /// The client's connection is gone, and what it subscribed to with it.
     pub fn disconnected(&mut self, client: ClientId) {
         self.subscribers.retain(|&(_, subscriber)| subscriber != client);
+        self.early.forget(Party::Client(client));
     }
 
     fn appended(&mut self, now: Time, record: RecordNumber, out: &mut Vec<Effect>) {
@@ -488,6 +495,7 @@ impl Machine for Region {
             Event::Checkpoint => self.checkpoint(out),
             Event::Learn { me, sources } => self.learn_ahead(now, me, sources, out),
         }
+        self.take_early(now, out);
     }
 }
 

@@ -26,7 +26,7 @@ const SHARES_OF_COPY: usize = 3;
 impl Region {
     /// Sizes of everything that grows, each beside its limit, for whoever watches them.
     #[must_use]
-    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 10] {
+    pub fn sizes(&self, shard: u16) -> [(&'static str, usize, usize); 12] {
         let (copy, limits) = (self.shard(shard), self.config.limits);
         let stamping = self.stamping(shard);
         let log = usize::try_from(limits.log_entries_max).unwrap_or(usize::MAX);
@@ -43,6 +43,8 @@ impl Region {
             ("duplicate_threads_max", copy.state.duplicates.threads(), limits.duplicate_threads_max),
             ("log_bytes_max", self.share_used(shard), self.share_used_max(shard)),
             ("hold_back_bytes_max", copy.hold_back_bytes, hold_back),
+            ("early_messages_max", self.early.size().0, limits.early_messages_max),
+            ("early_bytes_max", self.early.size().1, limits.early_bytes_max),
             ("held_payload_bytes_max", copy.held_bytes(), limits.held_payload_bytes_max + share),
         ]
     }

@@ -325,6 +325,8 @@ reach! {
     PayloadFoundForGrant = "payload_found_for_grant",
     /// A version came before its payload.
     VersionEarly = "version_early",
+    /// Something came of a view that the copy had not begun.
+    ViewEarly = "view_early",
     /// An entry came before an earlier one.
     HeldBack = "held_back",
     /// A stamper sent an entry again.

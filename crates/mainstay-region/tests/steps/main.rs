@@ -3,6 +3,7 @@
 mod as_one;
 mod checkpoints;
 mod costs;
+mod early;
 mod expiry;
 mod failures;
 mod filling;

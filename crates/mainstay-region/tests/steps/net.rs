@@ -108,6 +108,16 @@ impl Net {
         reports: &[(MemberId, Vec<u8>)],
         settler: Option<MemberId>,
     ) {
+        self.settle(view, reports, settler);
+        self.begin_all();
+    }
+
+    /// The same without beginning it: all have the cut.
+    pub(crate) fn fetch_cut(&mut self, view: &View, reports: &[(MemberId, Vec<u8>)]) {
+        self.settle(view, reports, None);
+    }
+
+    fn settle(&mut self, view: &View, reports: &[(MemberId, Vec<u8>)], settler: Option<MemberId>) {
         let settler = settler.unwrap_or(view.members[0].id());
         self.step(settler, Event::Settle { reports: reports.to_vec() });
         let cut = self.said.iter().rev().find_map(|(_, effect)| match effect {
@@ -124,6 +134,10 @@ impl Net {
         }
         self.run();
         self.view = view.clone();
+    }
+
+    fn begin_all(&mut self) {
+        let view = self.view.clone();
         for member in &view.members {
             self.step(member.id(), Event::Installed { view: view.id });
         }

@@ -82,6 +82,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::VersionVoid,
     Reach::PayloadFoundForGrant,
     Reach::VersionEarly,
+    Reach::ViewEarly,
     Reach::HeldBack,
     Reach::SentAgain,
     Reach::CutWithUnstable,

@@ -152,6 +152,9 @@ impl Oracle {
                 self.reached.hit(Reach::VersionEarly);
             }
         }
+        if region.sizes(0)[9].1 > 0 {
+            self.reached.hit(Reach::ViewEarly);
+        }
         if region.phase() == Phase::Serving && standing > self.begun {
             self.begun = standing;
             region_acknowledged_stays::check(&self.told, &self.agreed, standing)?;

@@ -95,6 +95,7 @@ impl RegionWorld {
             hold_back_entries_max: if small { 2 } else { 32 },
             held_payloads_max: if small { 4 } else { 64 },
             held_payloads_per_client_max: if small { 2 } else { 16 },
+            early_messages_max: if small { 1 } else { 16 },
             early_versions_max: if small { 1 } else { 16 },
             grants_max: if small { 2 } else { 16 },
             waiting_max: if small { 4 } else { 64 },

@@ -57,6 +57,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::AnsweredFromTable,
     Reach::RetriedElsewhere,
     Reach::ViewsDiffered,
+    Reach::ViewEarly,
     Reach::CutWithUnstable,
     Reach::DroppedByCut,
     Reach::EndedUnknown,

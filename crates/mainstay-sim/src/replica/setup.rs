@@ -49,6 +49,7 @@ impl Setup {
             hold_back_entries_max: if small { 2 } else { 32 },
             held_payloads_max: 64,
             held_payloads_per_client_max: 16,
+            early_messages_max: if small { 1 } else { 16 },
             early_versions_max: 16,
             grants_max: 16,
             waiting_max: 64,
