@@ -107,6 +107,11 @@ impl Group {
                 if ready {
                     self.ready.insert(from.store);
                 }
+                if echo == 0 && sent > 0 {
+                    // It knew the view later than it was beaten to, and has nothing of this member that it could grant a lease for. The answer has an
+                    // echo, and is answered by nobody.
+                    self.beat_to(now, from, out);
+                }
             }
             Body::Verify { suspect } if self.is_member() => self.asked_about(now, from.store, suspect, out),
             Body::Verified { suspect, silent } => self.answered_about(now, from.store, suspect, silent),

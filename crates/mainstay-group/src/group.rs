@@ -301,12 +301,29 @@ impl Group {
     pub(crate) fn beat(&mut self, now: Time, out: &mut Vec<Effect>) {
         let members = self.record.view().into_iter().flat_map(|view| &view.members);
         let others: Vec<JoinerId> = members.map(|m| m.joiner).filter(|joiner| *joiner != self.me).collect();
-        // Who has promised lets nobody serve for longer.
-        let grants = self.has_entered() && self.wedged.is_none();
-        let ready = self.is_installed();
         for other in others {
-            let echo = self.leases.echo(other.store, grants);
-            self.send(other.address, Body::Beat { sent: now.0, echo, grants, ready }, out);
+            self.beat_to(now, other, out);
+        }
+    }
+
+    /// Says so to one of them.
+    pub(crate) fn beat_to(&mut self, now: Time, other: JoinerId, out: &mut Vec<Effect>) {
+        let (grants, ready) = (self.grants(), self.is_installed());
+        let echo = self.leases.echo(other.store, grants);
+        self.send(other.address, Body::Beat { sent: now.0, echo, grants, ready }, out);
+    }
+
+    /// Whether others may serve for longer because of this member: who has promised lets nobody.
+    fn grants(&self) -> bool {
+        self.has_entered() && self.wedged.is_none()
+    }
+
+    /// Records up to this one are durable. The first beat that may grant a lease leaves at once: the view is served for nobody before.
+    fn persisted(&mut self, now: Time, ticket: u64, out: &mut Vec<Effect>) {
+        let granted = self.grants();
+        self.outbox.persisted(ticket);
+        if self.is_member() && self.grants() && !granted {
+            self.beat(now, out);
         }
     }
 
@@ -489,7 +506,7 @@ impl Machine for Group {
         match event {
             Event::Tick => self.tick(now, out),
             Event::Arrived(message) => self.hear(now, message, out),
-            Event::Persisted { ticket } => self.outbox.persisted(ticket),
+            Event::Persisted { ticket } => self.persisted(now, ticket, out),
             Event::PersistFailed => {
                 self.standing = Standing::Gone;
                 out.push(Effect::Stopped);

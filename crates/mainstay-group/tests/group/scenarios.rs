@@ -96,6 +96,19 @@ fn a_restart_on_the_same_address_leaves_one_member_with_a_new_name() {
     assert_eq!(rig.view(1).members.len(), 3);
 }
 
+/// Leases of a new view came with the beats of the clock alone: nobody served for up to two of them after every change.
+#[test]
+fn a_view_is_served_as_soon_as_disks_have_it_and_not_at_the_next_beat() {
+    let mut rig = Rig::of(&[1, 1, 1]);
+    let old = rig.view(1).id;
+    rig.start(4, 1, 1, None);
+    while rig.view(1).id == old {
+        assert_eq!([1, 2, 3].map(|number| rig.serves(number)), [true; 3]);
+        rig.run(1);
+    }
+    assert_eq!((rig.names(4), [1, 2, 3, 4].map(|number| rig.serves(number))), (vec![1, 2, 3, 4], [true; 4]));
+}
+
 /// A total restart goes on only with a majority of the stores of the last view, and its numbers never begin again.
 #[test]
 fn a_total_restart_needs_a_majority_and_goes_on_counting() {
