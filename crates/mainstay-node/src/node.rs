@@ -284,6 +284,8 @@ impl Node {
         mut disk_queue: mpsc::UnboundedReceiver<Input>,
     ) -> Result<Ended, NodeError> {
         loop {
+            // First of all: its write takes longest.
+            self.store.flush();
             self.peers.links.flush();
             self.natives.flush();
             self.clients.flush();
