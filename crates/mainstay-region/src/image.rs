@@ -189,11 +189,14 @@ impl Region {
         }
         if self.fillings.len() >= self.config.limits.learners_max && !self.fillings.contains_key(&member) {
             // One that is gone would take a place for ever. One that still asks keeps it: else three that are to be filled displace each other
-            // and none is ever full.
-            let longest = self.fillings.iter().min_by_key(|(_, filling)| filling.asked);
-            let idle =
-                longest.filter(|(_, filling)| now.since(filling.asked) >= self.config.times.image_patience);
-            let Some((&displaced, _)) = idle else { return };
+            // and none is ever full. But a member comes before those that are to be let in: its view waits for it, and they would take turns.
+            let first = self.copies.has(member);
+            let may_go = |(filled, filling): &(&MemberId, &Filling)| {
+                let idle = now.since(filling.asked) >= self.config.times.image_patience;
+                idle || (first && !self.copies.has(**filled))
+            };
+            let longest = self.fillings.iter().filter(may_go).min_by_key(|(_, filling)| filling.asked);
+            let Some((&displaced, _)) = longest else { return };
             self.fillings.remove(&displaced);
         }
         let next = Next::Values { shard: 0, after: None };

@@ -97,31 +97,50 @@ fn a_copy_that_falls_behind_fills_nobody_any_more() {
     assert!(net.queue.is_empty());
 }
 
+/// Something is said to a copy.
+fn asks(net: &mut Net, of: MemberId, learner: MemberId, body: Body) {
+    let message = Message { view: ViewId(2), shard: 0, body };
+    net.step(of, Event::Received { from: Party::Member(learner), message });
+}
+
+/// Whose image begins, of what is on its way.
+fn began(net: &Net) -> Vec<Party> {
+    let began = net.queue.iter().filter(|under_way| {
+        matches!(under_way.message.body, Body::Image { part: ImagePart::Began { .. }, .. })
+    });
+    began.map(|under_way| under_way.to).collect()
+}
+
 /// Each displaced another, and none was ever full.
 #[test]
 fn who_is_being_filled_keeps_its_place_while_it_asks() {
     let (mut net, _) = with_an_empty_member();
     let first = net.id(0);
     let learners: Vec<MemberId> = (4..=6).map(|number| member(number, 3).id()).collect();
-    let asks = |net: &mut Net, learner: MemberId, body: Body| {
-        let message = Message { view: ViewId(2), shard: 0, body };
-        net.step(first, Event::Received { from: Party::Member(learner), message });
-    };
     for &learner in &learners {
-        asks(&mut net, learner, Body::ImageRequest { image: 1 });
+        asks(&mut net, first, learner, Body::ImageRequest { image: 1 });
     }
-    let began = |net: &Net| {
-        let began = net.queue.iter().filter(|under_way| {
-            matches!(under_way.message.body, Body::Image { part: ImagePart::Began { .. }, .. })
-        });
-        began.map(|under_way| under_way.to).collect::<Vec<_>>()
-    };
     assert_eq!(began(&net), [Party::Member(learners[0]), Party::Member(learners[1])]);
     net.now = net.now.after(net.config.times.image_patience);
-    asks(&mut net, learners[1], Body::ImageNext { image: 1 });
+    asks(&mut net, first, learners[1], Body::ImageNext { image: 1 });
     net.queue.clear();
-    asks(&mut net, learners[2], Body::ImageRequest { image: 2 });
+    asks(&mut net, first, learners[2], Body::ImageRequest { image: 2 });
     assert_eq!(began(&net), [Party::Member(learners[2])], "the first does not ask any more");
+}
+
+/// Two that were to be let in took turns at being filled, as each change of the view began anew, and the view waited for its own member for ever.
+#[test]
+fn a_member_is_filled_before_those_that_are_to_be_let_in() {
+    let (mut net, third) = with_an_empty_member();
+    let (first, outside) = (net.id(0), [4, 5].map(|number| member(number, 3).id()));
+    for learner in [outside[0], outside[1], third, outside[0]] {
+        asks(&mut net, first, learner, Body::ImageRequest { image: 1 });
+    }
+    assert_eq!(began(&net), [outside[0], outside[1], third].map(Party::Member));
+    net.queue.clear();
+    net.now = net.now.after(net.config.times.image_patience / 2);
+    asks(&mut net, first, third, Body::ImageNext { image: 1 });
+    assert!(!net.queue.is_empty(), "nobody from outside has its place");
 }
 
 /// It asked for an image, in vain where no other copy stood there.
