@@ -384,7 +384,11 @@ impl Group {
             }
             _ if given_up => self.change = None,
             Phase::Preparing => {
-                let promised: BTreeSet<_> = change.promises.keys().copied().collect();
+                // What this process promised before it had the data says that it has none.
+                let (me, ready) = (self.me.store, self.record.ready);
+                let holds = |store: &StoreId, promise: &Promised| *store != me || promise.ready == ready;
+                let promised = change.promises.iter().filter(|(store, promise)| holds(store, promise));
+                let promised: BTreeSet<_> = promised.map(|(store, _)| *store).collect();
                 for (_, to) in
                     acceptors.into_iter().filter(|(store, _)| says_again && !promised.contains(store))
                 {

@@ -40,6 +40,8 @@ impl Group {
         if ballot > self.record.promised {
             self.record.promised = ballot;
             self.persist(out);
+            // Its own ballot, if it has one: this store accepts it no more.
+            self.rejected(ballot);
         }
         let goes_on = self.is_patient_with(now, from);
         let wedged = self.wedge(now, goes_on, out);
