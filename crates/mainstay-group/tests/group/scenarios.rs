@@ -127,6 +127,26 @@ fn a_total_restart_needs_a_majority_and_goes_on_counting() {
     assert!([1, 2, 3].iter().all(|&number| rig.serves(number)));
 }
 
+/// It waited for the promise of one who is heard and hears nobody, for ever: its own had been given before it had the data.
+#[test]
+fn a_store_that_has_the_data_only_now_does_not_wait_for_one_that_hears_nobody() {
+    let mut rig = Rig::of(&[2]);
+    rig.learning.insert(2);
+    rig.start(2, 1, 3, None);
+    rig.run(20);
+    assert_eq!(rig.names(1), [1, 2]);
+    rig.kill(1);
+    rig.kill(2);
+    rig.cut.insert((2, 1));
+    rig.start(1, 2, 2, None);
+    rig.start(2, 2, 3, None);
+    rig.run(60);
+    assert!(!rig.serves(2), "a majority, and nobody who promised has the data");
+    rig.learned(2);
+    rig.run(20);
+    assert!(rig.serves(2));
+}
+
 /// A link that is cut in one direction, between two members only, changes no view.
 #[test]
 fn a_cut_that_only_one_member_sees_changes_nothing() {
