@@ -24,6 +24,7 @@ mod worker_threads;
 pub mod committed;
 pub mod disk;
 pub mod file_storage;
+pub mod fill;
 pub mod lock;
 pub mod log;
 pub mod mapped_pages;

@@ -218,11 +218,15 @@ impl Log {
     ///
     /// # Errors
     /// See [`CommitError`].
+    ///
+    /// # Panics
+    /// At level peers: a log by itself has no region that keeps it.
     #[inline]
     pub fn commit(&self, end: Lsn, level: Level) -> Result<(), CommitError> {
         match level {
             Level::Memory | Level::Process => Ok(()),
             Level::Disk => self.shared.commit(end),
+            Level::Peers => panic!("a log by itself has no region that keeps it"),
         }
     }
 
@@ -231,7 +235,11 @@ impl Log {
     ///
     /// # Errors
     /// See [`CommitError`].
+    ///
+    /// # Panics
+    /// At level peers, as that.
     pub fn committed(&self, end: Lsn, level: Level) -> Committed {
+        assert!(level != Level::Peers, "a log by itself has no region that keeps it");
         Committed::new(self.clone(), end, level)
     }
 

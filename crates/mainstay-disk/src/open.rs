@@ -18,8 +18,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Names, or beginnings of names, that a directory may hold while its superblock is not there yet: a journal whose
-/// making was cut short.
-const OWN_NAMES: [&str; 5] = [SUPERBLOCK_FILE, RING_FILE, "segment-", "stripe-", LOCK_FILE];
+/// making was cut short, by itself or from what a region keeps.
+const OWN_NAMES: [&str; 7] =
+    [SUPERBLOCK_FILE, RING_FILE, "segment-", "stripe-", LOCK_FILE, "keep", "checkpoint-"];
 
 /// What a file system puts into its root by itself.
 pub(crate) const TOLERATED_NAME: &str = "lost+found";
@@ -230,7 +231,7 @@ pub(crate) fn make_directory(directory: &Path, create: bool) -> Result<(), OpenD
     make().map_err(|source| OpenDiskError::Directory { directory: directory.to_owned(), source })
 }
 
-fn refuse_foreign_files(directory: &Path) -> Result<(), OpenDiskError> {
+pub(crate) fn refuse_foreign_files(directory: &Path) -> Result<(), OpenDiskError> {
     let directory_error = |source| OpenDiskError::Directory { directory: directory.to_owned(), source };
     let mut foreign = None;
     for entry in fs::read_dir(directory).map_err(directory_error)? {

@@ -1,9 +1,11 @@
 //! The running journal: appends into pages, full pages to the disk, group commit.
 
 mod beginning;
+mod copying;
 mod flush;
 
 use self::beginning::FirstRecord;
+pub use self::copying::NotInRing;
 use self::flush::Flush;
 use crate::effect::{DiskEffect, DiskEvent};
 use crate::format::{

@@ -20,6 +20,7 @@ mod accept;
 pub mod catalog;
 pub mod effect;
 mod evidence;
+pub mod fill;
 pub mod format;
 pub mod geometry;
 pub mod inspect;

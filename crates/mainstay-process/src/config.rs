@@ -71,6 +71,8 @@ pub struct Limits {
     pub outputs_pending_max: usize,
     /// Requests taken that a later delivery is to answer.
     pub open_requests_max: usize,
+    /// Bytes of the log that may wait for the region that keeps it, at level peers.
+    pub unkept_bytes_max: u64,
     /// How often a delivery that ends in a panic, an abort or an unexplained death is tried before it is quarantined.
     pub handler_attempts_max: u32,
     /// Bytes of log after which a checkpoint is taken.
@@ -93,6 +95,7 @@ impl Default for Limits {
             client_idle_min: Duration::from_secs(3600),
             outputs_pending_max: 100_000,
             open_requests_max: 100_000,
+            unkept_bytes_max: 64 << 20,
             handler_attempts_max: 3,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Duration::from_secs(60),

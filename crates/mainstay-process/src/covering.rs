@@ -55,6 +55,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         match self.config.level {
             Level::Memory | Level::Process => self.journal.end(),
             Level::Disk => self.journal.durable(),
+            Level::Peers => self.keeping.kept,
         }
     }
 

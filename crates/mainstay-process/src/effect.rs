@@ -31,6 +31,21 @@ pub enum Effect {
     },
     /// An output, released.
     Output(Output),
+    /// At level peers: have the region keep these bytes of the log. Take them before the next step
+    /// ([`mainstay_journal::journal::Journal::copy`]): it may write over their pages. Report [`crate::event::Event::Kept`] when they, and all before
+    /// them, are acknowledged.
+    Keep {
+        /// Where they begin: where the last ones ended.
+        from: Lsn,
+        /// Where they end.
+        to: Lsn,
+    },
+    /// At level peers: something waits that reveals a state and needs no record. Find out, by asking the region from now on, whether this life
+    /// is still the one whose log it keeps, and report [`crate::event::Event::Kept`].
+    Confirm {
+        /// Numbers the questions: the answer to one stands for all before it.
+        number: u64,
+    },
     /// Save the state as it is now, before the next step, to the temporary file of checkpoint `lsn` (`Process::save`, in
     /// a forked child or at once), then report [`crate::event::CheckpointEvent::Saved`].
     SaveCheckpoint {
@@ -227,6 +242,8 @@ pub enum Limit {
     OpenRequests,
     /// Bytes of messages that another node pins, because it does not release them.
     SenderLog,
+    /// Bytes of the log that the region which keeps it has not acknowledged.
+    Unkept,
 }
 
 /// Why the journal cannot take more.

@@ -60,6 +60,13 @@ pub enum Event {
     Block(BlockEvent),
     /// From another node.
     Peer(PeerEvent),
+    /// The region that keeps the log has acknowledged.
+    Kept {
+        /// Every record that ends at or below this.
+        to: Lsn,
+        /// Up to which [`crate::effect::Effect::Confirm`] it has been asked, and this life is the one whose log it keeps.
+        confirmed: u64,
+    },
     /// What became of an [`crate::effect::Effect::Spill`], also one of an earlier life.
     Spill(SpillEvent),
     /// The driver has nothing more at hand: time to sync what is waited for, once for all of it.

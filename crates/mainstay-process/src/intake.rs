@@ -40,6 +40,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         } else if self.backlog.len() + self.logged.len() >= self.config.limits.backlog_requests_max {
             self.stats.refused += 1;
             Some(Reply::Busy { limit: Limit::Backlog })
+        } else if self.keeps_too_little() {
+            self.stats.refused += 1;
+            Some(Reply::Busy { limit: Limit::Unkept })
         } else {
             None
         };

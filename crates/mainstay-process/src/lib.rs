@@ -34,6 +34,7 @@ pub mod event;
 pub mod handler;
 mod history;
 mod intake;
+mod keeping;
 mod keys;
 mod life;
 mod lifecycle;

@@ -95,7 +95,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         }
         if let Some(sealed) = seal {
-            if self.journal.durable() >= sealed {
+            // The region has the seal too: a life elsewhere knows that this one ended as it should.
+            if self.journal.durable() >= sealed && self.kept().is_none_or(|kept| kept >= sealed) {
                 self.life = Life::Stopped;
                 out.push(Effect::Stopped);
             }

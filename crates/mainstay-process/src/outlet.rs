@@ -139,6 +139,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         out: &mut Vec<Effect>,
     ) {
         let after = if self.config.rules.keep(rule) { self.effect_after(end) } else { After::NOTHING };
+        let after = self.confirmed_after(after, &reply);
         self.hold(Leaving::Reply { token, reply }, after, out);
     }
 

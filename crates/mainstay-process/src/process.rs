@@ -14,6 +14,7 @@ use crate::event::{Event, ReplyToken, Request};
 use crate::handler::{Handler, Random, RequestId};
 use crate::history::History;
 use crate::intake::{Logged, Pending};
+use crate::keeping::Keeping;
 use crate::lifecycle::Life;
 use crate::line::Line;
 use crate::links::Links;
@@ -34,6 +35,7 @@ use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::Attempt;
 use mainstay_types::held::Held;
 use mainstay_types::id::{DeliveryIndex, Incarnation, InstanceId, Lsn, NodeId, OutputId, StoreId};
+use mainstay_types::level::Level;
 use mainstay_types::machine::Machine;
 use mainstay_types::mark::{After, Mark};
 use mainstay_types::time::Time;
@@ -50,6 +52,7 @@ pub struct Process<H, M> {
     pub(crate) incarnation: Incarnation,
     pub(crate) history: History<H>,
     pub(crate) journal: Journal<M>,
+    pub(crate) keeping: Keeping,
     pub(crate) gate: Gate<Leaving>,
     pub(crate) backlog: VecDeque<Pending>,
     pub(crate) logged: VecDeque<Logged>,
@@ -163,6 +166,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Block(event) => self.block_event(event, out),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Spill(event) => self.spill_event(event),
+            Event::Kept { to, confirmed } => self.kept_event(to, confirmed),
             Event::Drained => {
                 self.retry_postponed(out);
                 self.drained();
@@ -348,6 +352,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let mut discarded = Vec::new();
         self.gate.advance(Mark::Appended, self.journal.end().0, &mut released, &mut discarded);
         self.gate.advance(Mark::Durable, self.journal.durable().0, &mut released, &mut discarded);
+        for (mark, value) in self.keeping_marks() {
+            self.gate.advance(mark, value, &mut released, &mut discarded);
+        }
         if let Some(links) = &mut self.history.links {
             links.logging.safe(safe);
             let recoverable = links.logging.recoverable();
@@ -379,6 +386,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             self.set_wake(out);
         }
         self.send_frames(round_ends, out);
+        self.keep(round_ends, out);
         out.extend(self.scratch.disk.drain(..).map(Effect::Disk));
     }
 
@@ -415,7 +423,9 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// One sync for everything that waits for one, and none if nothing does.
     fn drained(&mut self) {
         let flush = self.flush_logging();
-        let logged = self.logged.back().map(|last| last.appended.end.0);
+        // At other levels they wait for something else than this disk.
+        let logged = self.logged.back().filter(|_| self.config.level == Level::Disk);
+        let logged = logged.map(|last| last.appended.end.0);
         let checkpoint = self.schedule.wants_durable().map(|lsn| lsn.0);
         let stopping = matches!(self.life, Life::Stopping { .. }).then(|| self.journal.end().0);
         // Where messages are in no journal, this record is all that the answer will wait for here: the disk works while other nodes do.

@@ -10,6 +10,7 @@ use crate::disk_at_once::{DiskAtOnce, DiskAtOnceError};
 use crate::effect::{Abandoned, Effect};
 use crate::handler::{Handler, Random, RestoreError};
 use crate::history::History;
+use crate::keeping::Keeping;
 use crate::lifecycle::Life;
 use crate::line::Cut;
 use crate::links::{Links, LinksError};
@@ -447,6 +448,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             history,
             journal,
             config,
+            // Whoever starts it sees to that: an earlier life's records are safe, like those past a sync.
+            keeping: Keeping::new(report.end, incarnation),
             gate: Gate::default(),
             backlog: VecDeque::new(),
             logged: VecDeque::new(),

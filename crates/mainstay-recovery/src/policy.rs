@@ -265,6 +265,7 @@ pub fn record_safe(level: Level, end: Lsn) -> After {
         Level::Memory => After::NOTHING,
         Level::Process => After::mark(Mark::Appended, end.0),
         Level::Disk => After::mark(Mark::Durable, end.0),
+        Level::Peers => After::mark(Mark::Kept, end.0),
     }
 }
 
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn only_immediate_waits_before_a_delivery_and_all_but_none_before_an_effect() {
-        for level in [Level::Process, Level::Disk] {
+        for level in [Level::Process, Level::Disk, Level::Peers] {
             for policy in Policy::ALL {
                 let waits = policy.delivery_after(level, END) != After::NOTHING;
                 assert_eq!(waits, policy == Policy::Immediate, "{policy}");

@@ -5,13 +5,16 @@ use crate::checkpoint_writer::CheckpointWriter;
 use crate::clock::Clock;
 use crate::driver::Shared;
 use crate::inbox::Item;
+use crate::keep::Keep;
 use crate::peering::Peering;
 use crate::replies::{Replies, Said};
 use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
-use mainstay_journal::journal::Health;
+use mainstay_journal::fill::read_bytes;
+use mainstay_journal::journal::{Health, Journal};
+use mainstay_journal::reader::ReadError;
 use mainstay_process::checkpoint::{Saved, final_name, publish, temporary_name};
 use mainstay_process::effect::{Abandoned, Effect, Reply, Spill};
 use mainstay_process::event::{CheckpointEvent, Event, ReplyToken, Request, SpillEvent, Spilled};
@@ -31,6 +34,9 @@ use std::time::Instant;
 /// so that of steps that take turns each is measured.
 const STEPS_PER_MEASURED: u32 = 17;
 
+/// Read at once of what has left the ring.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+
 /// The process and everything that its effects are performed with.
 pub(crate) struct Core {
     pub(crate) process: Process<AnyHandler, MappedPages>,
@@ -38,6 +44,7 @@ pub(crate) struct Core {
     /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
     pub(crate) batch: Vec<Item>,
     pub(crate) peering: Peering,
+    keeping: Keeping,
     pub(crate) disk: Arc<Disk>,
     pub(crate) storage: FileStorage,
     /// Effects not performed yet.
@@ -83,9 +90,11 @@ impl Core {
         first_effects: Vec<Effect>,
         level: Level,
         peering: Peering,
+        keep: Option<Keep>,
     ) -> Self {
         Self {
             peering,
+            keeping: Keeping { keep, ..Keeping::default() },
             stalls_seen: process.journal().stats().stalls,
             records_acknowledgements: level == Level::Disk && storage.recorder().is_some(),
             process,
@@ -136,6 +145,7 @@ impl Core {
         self.completed = completed;
         self.step(shared, Event::Drained, &mut ended);
         self.peering.send();
+        self.keeping.hand_over();
         self.measure_stall(shared);
         match ended {
             Performed { gave_up: Some(gave_up), .. } => Round::GaveUp(gave_up),
@@ -193,6 +203,7 @@ impl Core {
                         // On the spot: another thread would take longer to wake up than the disk takes to write.
                         // What other nodes wait for does not wait for this disk.
                         self.peering.send();
+                        self.keeping.hand_over();
                         ended.blocked = true;
                         shared.watch.durable_writes.fetch_add(1, Ordering::Relaxed);
                         completed.push(self.disk.perform(&effect));
@@ -225,6 +236,11 @@ impl Core {
                         tracing::error!(%loss, "more nodes failed at once than the logging policy survives");
                     }
                     Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
+                    Effect::Keep { from, to } => {
+                        let log = (self.process.journal(), &mut self.storage, &*self.disk);
+                        copy_log(log, (from, to), &mut self.keeping.bytes);
+                    }
+                    Effect::Confirm { number } => self.keeping.confirm = number,
                     Effect::Stopped => ended.stopped = true,
                 }
             }
@@ -292,9 +308,12 @@ impl Core {
     }
 
     fn publish_checkpoint(&mut self, shared: &Arc<Shared>, lsn: Lsn) {
-        let started = self.checkpoint_started;
+        let (started, keep) = (self.checkpoint_started, self.keeping.keep.clone());
         let publish = move |storage: &mut FileStorage, shared: &Shared| match publish(storage, lsn) {
             Ok(oldest) => {
+                if let Some(keep) = &keep {
+                    keep.checkpoint(lsn, &storage.path(&final_name(lsn)));
+                }
                 if let Some(started) = started {
                     shared.watch.checkpoint_duration.record(started.elapsed());
                 }
@@ -364,6 +383,50 @@ impl Core {
             shared.watch.stall_ns.fetch_add(ns, Ordering::Relaxed);
         }
     }
+}
+
+/// What is gathered in a round for the region that keeps the log.
+#[derive(Default)]
+struct Keeping {
+    keep: Option<Keep>,
+    bytes: Vec<u8>,
+    confirm: u64,
+    confirm_asked: u64,
+}
+
+impl Keeping {
+    fn hand_over(&mut self) {
+        if let Some(keep) = &self.keep
+            && (!self.bytes.is_empty() || self.confirm > self.confirm_asked)
+        {
+            self.confirm_asked = self.confirm;
+            keep.put(&mut self.bytes, self.confirm);
+        }
+    }
+}
+
+/// Adds bytes of the log to `into`: from the ring, or from the segments if their page has been written and left it, as in a recovery with a ring
+/// of one page.
+pub(crate) fn copy_log(
+    (journal, storage, disk): (&Journal<MappedPages>, &mut FileStorage, &Disk),
+    (from, to): (Lsn, Lsn),
+    into: &mut Vec<u8>,
+) {
+    let before = into.len();
+    if journal.copy(from, to, into).is_ok() {
+        return;
+    }
+    into.truncate(before);
+    let read = |into: &mut Vec<u8>, to: Lsn, storage: &mut FileStorage| {
+        read_bytes(storage, &disk.catalog(), (from, to), COPIED_BYTES_MAX, |bytes| {
+            into.extend_from_slice(bytes);
+            Ok::<(), ReadError>(())
+        })
+    };
+    let open_page = journal.geometry().page_start(journal.geometry().page_of(to)).max(from);
+    let read = read(into, open_page, storage).map(|()| journal.copy(open_page, to, into));
+    // What cannot be had is what a crash loses: the next life finds it, or what it led to has not left.
+    assert!(matches!(read, Ok(Ok(()))), "what was appended is in the ring or in a segment: {read:?}");
 }
 
 /// A state was not written to its file, which is gone.

@@ -281,7 +281,7 @@ impl Ingress {
         match self.shared.level {
             _ if !seat.shared() => Turn::AtOnce,
             Level::Disk => Turn::Elsewhere,
-            Level::Memory | Level::Process => Turn::AfterReadyTasks,
+            Level::Memory | Level::Process | Level::Peers => Turn::AfterReadyTasks,
         }
     }
 
@@ -357,6 +357,7 @@ fn level_header(level: Level) -> HeaderValue {
         Level::Memory => "memory",
         Level::Process => "process",
         Level::Disk => "disk",
+        Level::Peers => "peers",
     })
 }
 

@@ -12,6 +12,7 @@
 //! bytes; types are put around it by the facade `mainstay`.
 
 pub mod checkpoint_writer;
+pub mod keep;
 pub mod peers;
 pub mod places;
 pub mod port;

@@ -1,10 +1,12 @@
 //! A service from its start to its end: open, recover, serve, recover in place after a panic, stop.
 
-use crate::core::Core;
-use crate::core::GaveUp;
+mod keeping;
+
+use crate::core::{Core, GaveUp};
 use crate::driver::{EndProcessOnPanic, Parts, Shared};
 use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
+use crate::keep::{self, Keep, KeepError, KeptStart, NotKept};
 use crate::peering::{Peering, Transport};
 use crate::peers::{Peers, PeersError};
 use crate::places::{Kept, PlaceTaken, Places, PlacesError};
@@ -27,7 +29,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -95,6 +97,8 @@ pub struct Started {
     pub duration: Duration,
     /// How many times the handler had panicked before the recovery came through.
     pub panics: u32,
+    /// Of the region that keeps the log, at level peers.
+    pub keep: Option<KeptStart>,
 }
 
 /// The service could not be started. Nothing acknowledged is lost.
@@ -123,6 +127,12 @@ pub enum StartError {
     /// The place of this node is another's, or cannot be taken.
     #[error(transparent)]
     Places(#[from] PlacesError),
+    /// The region does not keep its log, or ceased to while it recovered.
+    #[error(transparent)]
+    Keep(#[from] Box<KeepError>),
+    /// As that.
+    #[error(transparent)]
+    NotKept(#[from] NotKept),
     /// The operating system gave no threads, or no signals.
     #[error("no threads or signals to serve with: {0}")]
     Runtime(#[source] io::Error),
@@ -146,6 +156,9 @@ pub enum EndError {
     /// Another process is this node now.
     #[error(transparent)]
     PlaceTaken(PlaceTaken),
+    /// Another process has its log now, or the region has lost it.
+    #[error(transparent)]
+    NotKept(NotKept),
     /// A second signal.
     #[error("the stop was interrupted. It ends as if killed: the next start recovers")]
     Interrupted,
@@ -160,6 +173,7 @@ pub struct Running {
     stop_timeout: Duration,
     threads: Vec<RuntimeThread>,
     transport: Transport,
+    keep: Option<Keep>,
     _places: Option<Kept>,
 }
 
@@ -211,6 +225,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.transport.stop();
+        self.keep.iter().for_each(Keep::stop);
         self.threads.iter_mut().for_each(RuntimeThread::stop);
         let deadline = Instant::now() + LINGER;
         self.threads.iter().for_each(|thread| thread.wait_until(deadline));
@@ -227,7 +242,11 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let begun = Instant::now();
     settings.process.ports = settings.outputs.iter().map(crate::port::OutputPort::declared).collect();
     settings.process.entropy = fastrand::u64(..);
-    let opened = open(&settings)?;
+    let prepared = keep::prepare(&settings).map_err(Box::new)?;
+    // Who had the place of a directory that was filled is cut off from its log.
+    let filled = prepared.as_ref().is_some_and(keep::Prepared::has_filled);
+    settings.places.iter_mut().for_each(|places| places.take |= filled);
+    let mut opened = open(&settings)?;
     let threads = match settings.ingress.threads {
         0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
         threads => threads,
@@ -253,6 +272,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         make: service.make,
         says_ended: Mutex::new(says_ended.clone()),
         transport: transport.clone(),
+        keep: OnceLock::new(),
     });
     let parts = Parts {
         requests_in_flight_max: life.settings.ingress.requests_in_flight_max,
@@ -277,6 +297,8 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     if life.settings.signals {
         runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
+    let begin = |prepared| life.begin_keeping(&shared, prepared, &mut opened.0).map_err(Box::new);
+    let keep = prepared.map(begin).transpose()?;
     let recovered = on_own_stack(|| life.recover(&shared, Some(opened), None))?;
     let started = Started {
         address,
@@ -284,6 +306,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         recovery: recovered.recovery,
         duration: begun.elapsed(),
         panics: recovered.panics,
+        keep,
     };
     let place = take_place(&life.settings, &started.journal)?;
     shared.install(recovered.core);
@@ -299,6 +322,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         stop_timeout,
         threads,
         transport,
+        keep: life.keep.get().cloned(),
         _places: places,
     })
 }
@@ -309,6 +333,7 @@ struct Life {
     make: Box<dyn Fn() -> AnyHandler + Send + Sync>,
     says_ended: Mutex<Sender<Result<(), EndError>>>,
     transport: Transport,
+    keep: OnceLock<Keep>,
 }
 
 /// A recovered process.
@@ -331,7 +356,11 @@ impl Life {
         for panics in 0.. {
             let (OpenDisk { journal, disk, mut storage, report }, opening) = match opened.take() {
                 Some(opened) => opened,
-                None => open(&self.settings)?,
+                None => {
+                    let mut opened = open(&self.settings)?;
+                    self.keep_up(&mut opened.0)?;
+                    opened
+                }
             };
             let begun = Instant::now();
             let mut replay_begun = begun;
@@ -361,8 +390,10 @@ impl Life {
                     }
                     shared.watch.pace.replayed(recovery.replayed, replaying);
                     shared.clock.raise(recovery.time);
+                    self.keep_beginning(&process, &mut effects, (&mut storage, &disk))?;
                     let peering = Peering::new(self.transport.clone());
-                    let core = Core::new(process, disk, storage, effects, shared.level, peering);
+                    let keep = self.keep.get().cloned();
+                    let core = Core::new(process, disk, storage, effects, shared.level, peering, keep);
                     return Ok(Recovered { core, journal: report, recovery, panics });
                 }
                 Err(RecoverError::HandlerPanicked(abandoned)) => say_panicked(&abandoned),
@@ -375,6 +406,12 @@ impl Life {
     /// The process has ended; this thread holds the role.
     fn process_ended(self: &Arc<Self>, shared: &Arc<Shared>, gave_up: Option<GaveUp>) {
         let Some(gave_up) = gave_up else {
+            // The next life may begin elsewhere: with the last checkpoint, if the region takes it in time.
+            if self.keep.get().is_some_and(|keep| !keep.finish(shared.stop_timeout / 2)) {
+                tracing::warn!(
+                    "the region did not take the last checkpoint: a start with an empty directory replays more"
+                );
+            }
             shared.end();
             return self.say_ended(Ok(()));
         };

@@ -1,5 +1,6 @@
 //! What a running service is told, each limit with its unit.
 
+use crate::keep::KeepSettings;
 use crate::peers::settings::PeersSettings;
 use crate::places::PlacesSettings;
 use crate::port::OutputPort;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub peers: Option<PeersSettings>,
     /// Where this node of a cluster takes its place, and finds those of the others; `None`: their addresses are those of `peers`.
     pub places: Option<PlacesSettings>,
+    /// Which region keeps the log, at level peers.
+    pub keep: Option<KeepSettings>,
     /// Where outputs go.
     pub outputs: Vec<OutputPort>,
     /// The HTTP ingress.

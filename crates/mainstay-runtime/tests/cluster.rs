@@ -105,6 +105,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
         },
         peers: Some(peers),
         places: None,
+        keep: None,
         outputs: Vec::new(),
         ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
         checkpoint_timeout: Duration::from_secs(60),

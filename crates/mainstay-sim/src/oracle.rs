@@ -180,8 +180,8 @@ impl<S: Subject> Oracle<S> {
                     Limit::Keys => Reach::BusyKeys,
                     Limit::Clients => Reach::BusyClients,
                     Limit::Outputs => Reach::BusyOutputs,
-                    Limit::OpenRequests | Limit::SenderLog | Limit::Blocked => {
-                        unreachable!("this machine answers at once and has no peers")
+                    Limit::OpenRequests | Limit::SenderLog | Limit::Blocked | Limit::Unkept => {
+                        unreachable!("this machine answers at once, has no peers and no region")
                     }
                 });
                 None

@@ -325,6 +325,8 @@ impl<S: Subject> World<S> {
                 Effect::Frames { .. }
                 | Effect::HangUp { .. }
                 | Effect::Spill(_)
+                | Effect::Keep { .. }
+                | Effect::Confirm { .. }
                 | Effect::Lost(_)
                 | Effect::RollBack(_)
                 | Effect::SaveSnapshot { .. }

@@ -175,6 +175,7 @@ impl<S: Subject> World<S> {
             open_requests_max: 1,
             client_idle_min: ms(&mut random, 5, 50),
             outputs_pending_max: random.between(4, 60) as usize,
+            unkept_bytes_max: u64::MAX,
             handler_attempts_max: random.between(2, 3) as u32,
             checkpoint_log_bytes: random.between(2, 24) << 10,
             checkpoint_interval: ms(&mut random, 5, 100),

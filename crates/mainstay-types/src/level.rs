@@ -14,6 +14,9 @@ pub enum Level {
     Process,
     /// Past a sync of this machine's disk: survives power loss.
     Disk,
+    /// Acknowledged by the region that keeps the log: survives the loss of this machine with its disk, and of as many of the region's nodes as
+    /// that plans for. Nobody waits for a disk here.
+    Peers,
 }
 
 impl Default for Level {
@@ -29,13 +32,14 @@ impl fmt::Display for Level {
             Self::Memory => "memory",
             Self::Process => "process",
             Self::Disk => "disk",
+            Self::Peers => "peers",
         })
     }
 }
 
 /// Not the name of a level.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is no durability level; the levels are memory, process and disk")]
+#[error("`{given}` is no durability level; the levels are memory, process, disk and peers")]
 pub struct UnknownLevel {
     /// What was given.
     pub given: String,
@@ -49,6 +53,7 @@ impl FromStr for Level {
             "memory" => Ok(Self::Memory),
             "process" => Ok(Self::Process),
             "disk" => Ok(Self::Disk),
+            "peers" => Ok(Self::Peers),
             _ => Err(UnknownLevel { given: given.to_owned() }),
         }
     }

@@ -12,11 +12,15 @@ pub enum Mark {
     /// The logging policy's: every message delivery with an index at or below this, and everything that it depends on in
     /// other nodes, survives the failures that the policy plans for.
     Recoverable,
+    /// The driver's: every record that ends at or below this LSN is in the region that keeps the log.
+    Kept,
+    /// The driver's: when the region was asked for the time of this number, this life was still the one whose log it keeps.
+    Confirmed,
 }
 
 impl Mark {
     /// How many marks there are; they index tables.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 5;
 
     /// This mark's place in a table of all marks.
     #[must_use]
@@ -28,25 +32,26 @@ impl Mark {
 
 /// What an effect waits for: every pair `(mark, value)` must have `published(mark) >= value`.
 ///
-/// Two pairs are enough for every row of the policy table; a fixed array keeps a held effect free of allocation.
+/// Two pairs are enough for every row of the policy table, and one more for what reveals a state; a fixed array keeps a held effect free of
+/// allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct After([Option<(Mark, u64)>; 2]);
+pub struct After([Option<(Mark, u64)>; 3]);
 
 impl After {
     /// Nothing: the effect may leave at once.
-    pub const NOTHING: Self = Self([None, None]);
+    pub const NOTHING: Self = Self([None, None, None]);
 
     /// One mark.
     #[must_use]
     #[inline]
     pub fn mark(mark: Mark, value: u64) -> Self {
-        Self([Some((mark, value)), None])
+        Self([Some((mark, value)), None, None])
     }
 
     /// This and one mark more.
     ///
     /// # Panics
-    /// With more than two different marks, which no policy row has.
+    /// With more than three different marks, which nothing waits for.
     #[must_use]
     #[inline]
     pub fn and(mut self, mark: Mark, value: u64) -> Self {
@@ -66,7 +71,7 @@ impl After {
         panic!("an effect waits for at most {} marks", self.0.len());
     }
 
-    /// The value of `mark` that is waited for, if it is one of the two.
+    /// The value of `mark` that is waited for, if it is one of them.
     #[must_use]
     #[inline]
     pub fn value_of(&self, mark: Mark) -> Option<u64> {

@@ -181,6 +181,11 @@ impl Cluster {
         self
     }
 
+    /// Its name, if that is not the program's.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// The number of this node.
     #[must_use]
     pub fn me(&self) -> NodeId {

@@ -1,7 +1,9 @@
 //! The flags that every service has.
 
+pub mod keep;
 pub mod node;
 
+use self::keep::KeepFlags;
 use crate::exit;
 use crate::replay::Replay;
 use crate::server::Server;
@@ -37,7 +39,8 @@ pub struct Flags {
     /// Where to listen; port 0 lets the operating system choose
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
-    /// What answers and outputs wait for: disk (survives power loss), process (survives kill -9), memory (survives nothing)
+    /// What answers and outputs wait for: peers (survives the loss of this machine; with --keep), disk (survives power loss), process (survives
+    /// kill -9), memory (survives nothing)
     #[arg(long)]
     pub level: Option<Level>,
     /// Handle a request at once and let its answer wait for the log (deferred), or wait before handling it (immediate)
@@ -100,6 +103,9 @@ pub struct Flags {
     /// Write the port that is listened on into FILE, once requests are taken
     #[arg(long, value_name = "FILE")]
     pub port_file: Option<PathBuf>,
+    /// Those of level peers.
+    #[command(flatten)]
+    pub keep: KeepFlags,
 }
 
 /// Adds to the help of [`Flags`] in `command` what `server` does without them.
@@ -145,6 +151,7 @@ impl Flags {
         set(&mut settings.ingress.listen, self.listen);
         settings.disk.hint = format!("{} on {}", settings.process.name, settings.ingress.listen);
         set(&mut settings.process.level, self.level);
+        self.keep.apply(settings, self.level);
         set(&mut settings.disk.backend, self.backend);
         if let Some(record) = &self.record {
             settings.disk.record = Some(RecordOptions::new(record));

@@ -14,6 +14,7 @@ use mainstay_process::handler::{AnyHandler, Handler};
 use mainstay_process::recover::RecoverError;
 use mainstay_process::retrace::Watcher;
 use mainstay_recovery::policy::Policy;
+use mainstay_runtime::keep::{KeepError, KeepSettings};
 use mainstay_runtime::port::OutputPort;
 use mainstay_runtime::replay::{self, Replay, Replayed};
 use mainstay_runtime::service::{self, EndError, StartError, Started};
@@ -88,6 +89,11 @@ impl RunError {
             Self::Start(StartError::Open(OpenDiskError::Journal { .. }) | StartError::Recover(_)) => {
                 exit::FAILED
             }
+            Self::Start(StartError::Keep(error))
+                if matches!(**error, KeepError::LevelAndRegion | KeepError::Name { .. }) =>
+            {
+                exit::USAGE
+            }
             Self::End(_) => exit::FAILED,
             Self::Start(_) | Self::Cluster(_) | Self::PortFile { .. } => exit::ENVIRONMENT,
         }
@@ -147,6 +153,7 @@ impl<S> Server<S> {
             process,
             peers: None,
             places: None,
+            keep: None,
             outputs: Vec::new(),
             ingress: Ingress::default(),
             checkpoint_timeout: Duration::from_secs(300),
@@ -182,6 +189,15 @@ impl<S> Server<S> {
     #[must_use]
     pub fn level(mut self, level: Level) -> Self {
         self.settings.process.level = level;
+        self
+    }
+
+    /// Has a replicated region keep the log, and answers at level peers. An empty `name` is the service's, or of a node its cluster's name and
+    /// its number.
+    #[must_use]
+    pub fn keep(mut self, keep: KeepSettings) -> Self {
+        self.settings.process.level = Level::Peers;
+        self.settings.keep = Some(keep);
         self
     }
 
@@ -285,6 +301,12 @@ impl<S> Server<S> {
     /// [`RunError`]; nothing acknowledged is lost.
     pub fn start(mut self) -> Result<Running, RunError> {
         self.join_cluster()?;
+        if let Some(keep) = self.settings.keep.as_mut().filter(|keep| keep.name.is_empty()) {
+            let node = self.cluster.as_ref().map(|cluster| (cluster.name(), cluster.me().0));
+            let name = &self.settings.process.name;
+            keep.name = node
+                .map_or_else(|| name.clone(), |(cluster, me)| format!("{}/{me}", cluster.unwrap_or(name)));
+        }
         let running = (self.start)(self.settings)?;
         if let Some(path) = self.port_file {
             let written = write_whole(&path, &format!("{}\n", running.address().port()));
@@ -339,9 +361,15 @@ pub fn handler<S: Service>(service: S) -> impl Handler + Send + 'static {
 
 /// The line that a service says at its start.
 fn welcome(started: &Started, name: &str, level: Level, directory: &Path) -> String {
-    let Started { address, journal, recovery, duration, .. } = started;
+    let Started { address, journal, recovery, duration, keep, .. } = started;
     let mut line =
         format!("{name} listens on http://{address}, directory {}, level {level}", directory.display());
+    if let Some(keep) = keep {
+        line += &format!(", kept by a region of {} nodes", keep.nodes);
+        if let Some(lsn) = keep.filled_to {
+            line += &format!("; this directory was filled from there up to LSN {lsn}");
+        }
+    }
     let ms = duration.as_secs_f64() * 1e3;
     if journal.created {
         line += &format!("; new directory, ready in {ms:.0} ms");
@@ -353,7 +381,7 @@ fn welcome(started: &Started, name: &str, level: Level, directory: &Path) -> Str
     if let Some(cut) = &journal.cut {
         line += &format!(", unsynced tail {}..{} cut", cut.start, cut.end);
     }
-    if journal.ring_missing {
+    if journal.ring_missing && keep.is_none() {
         line += ", the ring was missing (acknowledgements at level process may be lost)";
     }
     if recovery.outputs_again > 0 {

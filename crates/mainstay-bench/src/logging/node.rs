@@ -201,6 +201,7 @@ impl Recoverable {
             process,
             peers: Some(peers),
             places: None,
+            keep: None,
             outputs: Vec::new(),
             ingress: Ingress {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),

@@ -86,6 +86,7 @@ pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
         process: config(level, policy),
         peers: None,
         places: None,
+        keep: None,
         outputs: Vec::new(),
         ingress: Ingress { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Ingress::default() },
         checkpoint_timeout: std::time::Duration::from_secs(60),

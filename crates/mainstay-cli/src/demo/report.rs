@@ -198,6 +198,7 @@ pub(crate) fn level_note(level: Level) -> &'static str {
     match level {
         Level::Disk => "every acknowledgement waited for this machine's disk",
         Level::Process => "every acknowledgement survives kill -9, not power loss",
+        Level::Peers => "every acknowledgement waited for the region that keeps the log",
         Level::Memory => "acknowledgements survive nothing by themselves",
     }
 }

@@ -51,6 +51,11 @@ pub(crate) fn demo(options: &Demo) -> anyhow::Result<Verdict> {
             "--level memory promises nothing that a kill -9 could test; use disk or process".to_owned();
         return Err(UsageError { explanation }.into());
     }
+    if options.level == Level::Peers {
+        let explanation =
+            "--level peers needs a region, which this demo does not start; use disk or process".to_owned();
+        return Err(UsageError { explanation }.into());
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;

@@ -169,6 +169,22 @@ impl Service {
         self.child.wait().expect("a child can be waited for");
     }
 
+    /// Waits until it has ended by itself: its exit code, and what it said on standard error.
+    pub(crate) fn ends(&mut self) -> (i32, String) {
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                break status;
+            }
+            assert!(began.elapsed() < PATIENCE, "the service does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut said = String::new();
+        let err = self.child.stderr.as_mut().expect("it is a pipe");
+        err.read_to_string(&mut said).expect("it is text");
+        (status.code().unwrap_or(-1), said)
+    }
+
     /// SIGTERM, and waits for the end; returns the exit code.
     pub(crate) fn stop(mut self) -> i32 {
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -9,6 +9,7 @@ mod full_disk;
 mod harness;
 mod hosts;
 mod journal;
+mod keep;
 mod mpi;
 mod mpi_damage;
 mod nodes;

@@ -96,13 +96,15 @@ impl Served {
             ("--node", number.to_string()),
             ("--nodes", "1,2".to_owned()),
             ("--places", region.nodes_at.to_string()),
-            ("--level", "process".to_owned()),
             ("--listen", "127.0.0.1:0".to_owned()),
             ("--dir", folder.path(directory).display().to_string()),
             ("--port-file", port_file.display().to_string()),
         ];
         let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
-        let flags: Vec<String> = flags.chain(more.iter().map(|&flag| flag.to_owned())).collect();
+        let mut flags: Vec<String> = flags.chain(more.iter().map(|&flag| flag.to_owned())).collect();
+        if !more.contains(&"--keep") {
+            flags.extend(["--level", "process"].map(str::to_owned));
+        }
         let mut program = Command::new(std::env::current_exe().expect("this program has a file"));
         program.args(["places::is_a_node", "--exact", "--ignored", "--nocapture"]);
         program.env(FLAGS, flags.join("\n")).stdin(Stdio::null()).stdout(Stdio::null());
@@ -218,4 +220,45 @@ fn of_a_directory_and_its_copy_one_is_the_node() {
     drop(second);
     let second = Served::start(&folder, 2, "copy", &region, &[]);
     assert_eq!(second.strokes(), 3);
+}
+
+#[test]
+fn a_node_whose_machine_is_lost_comes_back_elsewhere_with_its_messages() {
+    let folder = Folder::new();
+    let region = RegionNode::start(&folder, "g1", &["--init", "--region", "data:level=process"]);
+    let keep = region.nodes_at.to_string();
+    let kept = [
+        "--keep",
+        &keep,
+        "--checkpoint-bytes",
+        "20000",
+        "--page-bytes",
+        "65536",
+        "--body-bytes-max",
+        "16384",
+    ];
+    let mut rope = Served::start(&folder, 1, "rope0", &region, &kept);
+    let mut tower = Served::start(&folder, 2, "tower0", &region, &kept);
+    let mut pulled = 0;
+    for round in 1..=3 {
+        for _ in 0..40 {
+            pulled += 1;
+            rope.pull(&pulled.to_string());
+        }
+        wait("the strokes", || tower.strokes() == pulled);
+        // The tower goes for good, strokes wait for it; then the rope goes, with those it keeps for the tower.
+        drop(tower);
+        fs::remove_dir_all(folder.path(&format!("tower{}", round - 1))).expect("it is there");
+        for _ in 0..10 {
+            pulled += 1;
+            rope.pull(&pulled.to_string());
+        }
+        drop(rope);
+        fs::remove_dir_all(folder.path(&format!("rope{}", round - 1))).expect("it is there");
+        tower = Served::start(&folder, 2, &format!("tower{round}"), &region, &kept);
+        rope = Served::start(&folder, 1, &format!("rope{round}"), &region, &kept);
+        wait("the strokes", || tower.strokes() == pulled);
+        rope.pull("1");
+        assert_eq!(tower.strokes(), pulled, "a repetition");
+    }
 }

@@ -44,6 +44,11 @@ impl Node {
     }
 
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// kill -9, and waits for the end.
+    pub(crate) fn end(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
     }

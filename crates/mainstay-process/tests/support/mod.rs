@@ -115,6 +115,8 @@ pub(crate) struct Machine<H> {
     pub(crate) replies: Vec<(u64, Reply)>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) other: Vec<Effect>,
+    /// The log that a region was asked to keep, from where this life was opened on.
+    pub(crate) given: Vec<u8>,
 }
 
 impl Machine<Memo> {
@@ -183,6 +185,7 @@ impl<H: Handler> Machine<H> {
             replies: Vec::new(),
             outputs: Vec::new(),
             other: Vec::new(),
+            given: Vec::new(),
         };
         world.perform(out);
         Ok(world)
@@ -292,6 +295,11 @@ impl<H: Handler> Machine<H> {
                 Effect::PublishCheckpoint { lsn } => {
                     let oldest = checkpoint::publish(&mut self.storage, lsn).expect("memory does not fail");
                     completed.push(CheckpointEvent::Published { lsn, oldest });
+                }
+                Effect::Keep { from, to } => {
+                    assert_eq!(from.0, self.report.end.0 + self.given.len() as u64, "one behind the other");
+                    let copied = self.process.journal().copy(from, to, &mut self.given);
+                    copied.expect("what has just been appended is in the ring");
                 }
                 other => self.other.push(other),
             }

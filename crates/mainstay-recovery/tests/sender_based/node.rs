@@ -318,6 +318,7 @@ impl Node {
             Mark::Appended => true,
             Mark::Durable => self.durable as u64 >= value,
             Mark::Recoverable => self.logging.recoverable().0 >= value,
+            Mark::Kept | Mark::Confirmed => unreachable!("no node here is at level peers"),
         })
     }
 

@@ -104,7 +104,7 @@ impl Refusal {
             | Self::Recovering
             | Self::Stopping
             | Self::OutcomeUnknown
-            | Self::Busy { limit: Limit::Backlog | Limit::Blocked } => Some(1),
+            | Self::Busy { limit: Limit::Backlog | Limit::Blocked | Limit::Unkept } => Some(1),
             Self::DiskFull | Self::Busy { limit: Limit::Outputs } => Some(5),
             Self::Busy { limit: Limit::Keys | Limit::Clients } | Self::Poisoned => Some(30),
             _ => None,
@@ -242,6 +242,9 @@ impl Refusal {
             }
             Self::Busy { limit: Limit::SenderLog } => {
                 busy("busy-sender-log", "bytes of messages that another node has not covered")
+            }
+            Self::Busy { limit: Limit::Unkept } => {
+                busy("busy-unkept", "bytes of the log that wait for the region which keeps it")
             }
             Self::DiskFull => fixed(
                 503,

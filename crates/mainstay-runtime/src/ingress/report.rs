@@ -53,7 +53,8 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
         let (process, journal) = (&core.process, core.process.journal());
         // Other nodes are giving back what this one lost: its recovery is not over.
         let recovering = process.is_collecting().then(|| (process.stats().replayed, process.waits_for()));
-        (journal.health(), journal.end(), journal.durable(), process.executed(), recovering)
+        let lsns = (journal.end(), journal.durable(), process.kept());
+        (journal.health(), lsns, process.executed(), recovering)
     })
     .await;
     let level = shared.level;
@@ -68,16 +69,19 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
             });
             (503, body)
         }
-        Ok((health, end, durable, executed, _)) => {
+        Ok((health, (end, durable, kept), executed, _)) => {
             let (status, doing) = match health {
                 Health::Good => (200, "running"),
                 Health::Full { .. } => (503, "disk-full"),
                 Health::Poisoned { .. } => (503, "poisoned"),
                 Health::Sealed => (503, "stopping"),
             };
-            let body = serde_json::json!({
+            let mut body = serde_json::json!({
                 "status": doing, "level": level, "lsn": end.0, "durable_lsn": durable.0, "deliveries": executed.0,
             });
+            if let Some(kept) = kept {
+                body["kept_lsn"] = kept.0.into();
+            }
             (status, body)
         }
     };
@@ -146,12 +150,13 @@ pub(super) async fn metrics(ingress: &Ingress) -> Answered {
             journal.health(),
             core.process.retained().collect::<Vec<_>>(),
             core.process.to_replay(),
+            core.process.kept().map(|kept| (kept, core.process.unkept_bytes())),
         )
     })
     .await;
     let mut text = Text::default();
     text.gauge("mainstay_up", "1 while a process takes requests", u64::from(looked.is_ok()));
-    if let Ok((process, journal, end, durable, first, health, retained, to_replay)) = looked {
+    if let Ok((process, journal, end, durable, first, health, retained, to_replay, kept)) = looked {
         text.gauge(
             "mainstay_poisoned",
             "1 after a failed sync",
@@ -165,6 +170,14 @@ pub(super) async fn metrics(ingress: &Ingress) -> Answered {
         text.gauge("mainstay_journal_end_lsn", "End of the journal, bytes", end.0);
         text.gauge("mainstay_journal_durable_lsn", "What is past a sync, bytes", durable.0);
         text.gauge("mainstay_journal_first_lsn", "Where the kept journal begins, bytes", first.0);
+        if let Some((kept, waiting_bytes)) = kept {
+            text.gauge(
+                "mainstay_kept_lsn",
+                "What the region that keeps the log has acknowledged, bytes",
+                kept.0,
+            );
+            text.gauge("mainstay_unkept_bytes", "Bytes of the log that wait for the region", waiting_bytes);
+        }
         text.counter("mainstay_journal_appends_total", "Records appended", journal.appends);
         text.counter("mainstay_journal_append_bytes_total", "Payload bytes appended", journal.append_bytes);
         text.counter("mainstay_journal_flushes_total", "Flushes: group commits", journal.flushes);

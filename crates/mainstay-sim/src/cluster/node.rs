@@ -337,6 +337,9 @@ impl ClusterWorld {
                 }
                 Effect::Frames { to, bytes } => self.send_frames(id, to, bytes),
                 Effect::Spill(spill) => self.spill(id, spill),
+                Effect::Keep { .. } | Effect::Confirm { .. } => {
+                    unreachable!("no simulated node is at level peers")
+                }
                 Effect::HangUp { peer, why } if self.setup.beyond && survivors_run_on::may_refuse(&why) => {
                     self.reached.hit(Reach::OrphanRefused);
                     // Who hangs up hears no more of that connection.

@@ -139,6 +139,8 @@ impl<'a, H: Handler> Standing<'a, H> {
                     | Effect::SaveCheckpoint { .. }
                     | Effect::PublishCheckpoint { .. }
                     | Effect::Wake(_)
+                    | Effect::Keep { .. }
+                    | Effect::Confirm { .. }
                     | Effect::SaveSnapshot { .. }
                     | Effect::PublishSnapshot { .. }
                     | Effect::DiscardSnapshot { .. }

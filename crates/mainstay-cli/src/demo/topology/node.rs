@@ -166,6 +166,7 @@ fn runtime_settings(
         },
         peers: Some(peers),
         places: None,
+        keep: None,
         checkpoint_timeout: Duration::from_secs(60),
         stop_timeout: Duration::from_secs(20),
         signals: true,
