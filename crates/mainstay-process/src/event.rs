@@ -66,6 +66,8 @@ pub enum Event {
         to: Lsn,
         /// Up to which [`crate::effect::Effect::Confirm`] it has been asked, and this life is the one whose log it keeps.
         confirmed: u64,
+        /// With which checkpoint a recovery from it would begin; the first LSN for none.
+        checkpoint: Lsn,
     },
     /// What became of an [`crate::effect::Effect::Spill`], also one of an earlier life.
     Spill(SpillEvent),

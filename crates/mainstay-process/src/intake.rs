@@ -105,7 +105,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     pub(crate) fn tick(&mut self, out: &mut Vec<Effect>) {
         self.wake = None;
         for timer in self.history.tables.timers.due(self.now) {
-            if !self.waits(timer) {
+            // A timer that sets the next one would go on without end while nothing is kept.
+            if !self.keeps_too_little() && !self.waits(timer) {
                 self.internal(Delivery::Timer { timer }, out);
             }
         }

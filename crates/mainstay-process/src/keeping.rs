@@ -26,6 +26,8 @@ pub(crate) struct Keeping {
     /// The last question whether this life is the present one, and the last that was answered.
     confirm: u64,
     confirmed: u64,
+    /// A recovery from the region would begin with this checkpoint.
+    checkpoint: Lsn,
 }
 
 impl Keeping {
@@ -33,7 +35,7 @@ impl Keeping {
     /// life may still come.
     pub(crate) fn new(kept: Lsn, life: Incarnation) -> Self {
         let confirm = life.0 << 32;
-        Self { asked: kept, kept, confirm, confirmed: confirm }
+        Self { asked: kept, kept, confirm, confirmed: confirm, checkpoint: Lsn::ZERO }
     }
 }
 
@@ -55,9 +57,22 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.unkept_bytes() > self.config.limits.unkept_bytes_max
     }
 
-    pub(crate) fn kept_event(&mut self, to: Lsn, confirmed: u64) {
+    /// The checkpoint with which a recovery from the region would begin; nothing at other levels.
+    pub(crate) fn kept_checkpoint(&self) -> Option<Lsn> {
+        self.kept().map(|_| self.keeping.checkpoint)
+    }
+
+    /// Up to where a recovery would have the log, here and from the region.
+    pub(crate) fn recoverable_anywhere(&self) -> Lsn {
+        let durable = self.journal.durable();
+        self.kept().map_or(durable, |kept| kept.min(durable))
+    }
+
+    pub(crate) fn kept_event(&mut self, to: Lsn, confirmed: u64, checkpoint: Lsn) {
         self.keeping.kept = self.keeping.kept.max(to.min(self.keeping.asked));
         self.keeping.confirmed = self.keeping.confirmed.max(confirmed.min(self.keeping.confirm));
+        self.keeping.checkpoint = self.keeping.checkpoint.max(checkpoint);
+        self.complete_checkpoint();
     }
 
     /// The values of the two marks.

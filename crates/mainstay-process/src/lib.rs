@@ -35,6 +35,7 @@ pub mod handler;
 mod history;
 mod intake;
 mod keeping;
+pub mod kept;
 mod keys;
 mod life;
 mod lifecycle;

@@ -57,7 +57,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             }
         }
         if self.checkpoint_may_be_published()
-            && let Some(lsn) = self.schedule.publishable(self.journal.durable())
+            && let Some(lsn) = self.schedule.publishable(self.recoverable_anywhere())
         {
             out.push(Effect::PublishCheckpoint { lsn });
         }
@@ -69,18 +69,24 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                 self.schedule.saved(lsn, Saved { state_hash, bytes });
             }
             CheckpointEvent::Published { lsn, oldest } => {
-                if let Some(bytes) = self.schedule.published(lsn) {
-                    self.stats.checkpoints += 1;
-                    self.checkpoint_published();
-                    self.stats.checkpoint_bytes = bytes;
-                    if oldest > self.journal.first() {
-                        self.journal.trim(oldest, &mut self.scratch.disk);
-                    }
-                }
+                self.schedule.published(lsn, oldest);
+                self.complete_checkpoint();
             }
             CheckpointEvent::Failed { .. } => {
                 self.stats.checkpoints_failed += 1;
                 self.schedule.failed();
+            }
+        }
+    }
+
+    /// Once it is in the directory, and at level peers in the region.
+    pub(crate) fn complete_checkpoint(&mut self) {
+        if let Some((oldest, bytes)) = self.schedule.complete(self.kept_checkpoint()) {
+            self.stats.checkpoints += 1;
+            self.checkpoint_published();
+            self.stats.checkpoint_bytes = bytes;
+            if oldest > self.journal.first() {
+                self.journal.trim(oldest, &mut self.scratch.disk);
             }
         }
     }
@@ -145,7 +151,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let waits = self.is_collecting() || !self.line.in_hand.is_empty();
         let checkpoint = self.schedule.next(tables.executed, &self.config.limits).filter(|_| !waits);
         // A due timer that waits for the journal goes on when the journal does, not by the clock.
-        let timer = tables.timers.iter().find(|&(due, number)| due > self.now || !self.waits(number));
+        // So does one that waits for the region.
+        let unkept = self.keeps_too_little();
+        let timer =
+            tables.timers.iter().find(|&(due, number)| due > self.now || !unkept && !self.waits(number));
         let unread = self.has_unread().then_some(self.now);
         let times = [timer.map(|(due, _)| due), checkpoint, retry, unread, self.blocked_until()];
         let next = times.into_iter().flatten().min();

@@ -166,7 +166,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Event::Block(event) => self.block_event(event, out),
             Event::Peer(event) => self.peer_event(event, out),
             Event::Spill(event) => self.spill_event(event),
-            Event::Kept { to, confirmed } => self.kept_event(to, confirmed),
+            Event::Kept { to, confirmed, checkpoint } => self.kept_event(to, confirmed, checkpoint),
             Event::Drained => {
                 self.retry_postponed(out);
                 self.drained();

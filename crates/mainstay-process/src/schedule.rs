@@ -10,10 +10,12 @@ use mainstay_types::time::Time;
 /// ```text
 ///          due                saved              journal durable up to it          published
 ///   Idle ───────> Saving ─────────────> Saved ───────────────────────> Publishing ──────────> Idle (trim)
-///                   └── failed: Idle, next one by schedule ──────────────────┘
+///                   └── failed: Idle, next one by schedule ──────────────────┤ at level peers:  ^
+///                                                                            └──> Published ────┘ the region has it
 /// ```
 /// It is published only when the journal is durable up to what it knows: it must never know deliveries that the journal
-/// could lose.
+/// could lose. At level peers nothing is trimmed, nobody is told and no other one begins before the region has it: what that
+/// lacks, this directory must have.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     phase: Phase,
@@ -31,6 +33,7 @@ enum Phase {
     Saving { lsn: Lsn, knows: Lsn },
     Saved { lsn: Lsn, knows: Lsn, saved: Saved },
     Publishing { lsn: Lsn, saved: Saved },
+    Published { lsn: Lsn, oldest: Lsn, saved: Saved },
 }
 
 impl Schedule {
@@ -103,18 +106,28 @@ impl Schedule {
     pub(crate) fn wants_durable(&self) -> Option<Lsn> {
         match self.phase {
             Phase::Saving { knows, .. } | Phase::Saved { knows, .. } => Some(knows),
-            Phase::Idle | Phase::Publishing { .. } => None,
+            Phase::Idle | Phase::Publishing { .. } | Phase::Published { .. } => None,
         }
     }
 
-    /// Returns the length of the published checkpoint.
-    pub(crate) fn published(&mut self, lsn: Lsn) -> Option<u64> {
+    /// It is in the directory, which needs nothing below `oldest` any more.
+    pub(crate) fn published(&mut self, lsn: Lsn, oldest: Lsn) {
+        if let Phase::Publishing { lsn: publishing, saved } = self.phase
+            && publishing == lsn
+        {
+            self.phase = Phase::Published { lsn, oldest, saved };
+        }
+    }
+
+    /// Whether the published one is wherever it has to be: the region that keeps them, if there is one, has those up to `kept`.
+    /// Returns once what nothing is needed below, and the length of its file.
+    pub(crate) fn complete(&mut self, kept: Option<Lsn>) -> Option<(Lsn, u64)> {
         match self.phase {
-            Phase::Publishing { lsn: publishing, saved } if publishing == lsn => {
+            Phase::Published { lsn, oldest, saved } if kept.is_none_or(|kept| kept >= lsn) => {
                 self.phase = Phase::Idle;
                 self.last_lsn = lsn;
                 self.last_executed = self.taking;
-                Some(saved.bytes)
+                Some((oldest, saved.bytes))
             }
             _ => None,
         }
@@ -163,8 +176,23 @@ mod tests {
         assert_eq!(schedule.publishable(Lsn(79)), None);
         assert_eq!(schedule.publishable(Lsn(80)), Some(Lsn(64)));
         assert_eq!(schedule.publishable(Lsn(80)), None);
-        assert_eq!(schedule.published(Lsn(64)), Some(9));
+        schedule.published(Lsn(64), Lsn(8));
+        assert_eq!(schedule.complete(None), Some((Lsn(8), 9)));
+        assert_eq!(schedule.complete(None), None);
         assert!(schedule.current(DeliveryIndex(3)));
+    }
+
+    #[test]
+    fn not_over_before_the_region_has_it() {
+        let mut schedule = Schedule::new(Lsn(0), DeliveryIndex(0), Time(0));
+        schedule.begin(Lsn(64), Lsn(80), DeliveryIndex(3), Time(10));
+        schedule.saved(Lsn(64), Saved { state_hash: 1, bytes: 9 });
+        assert_eq!(schedule.complete(Some(Lsn(64))), None, "it is not in the directory yet");
+        assert_eq!(schedule.publishable(Lsn(80)), Some(Lsn(64)));
+        schedule.published(Lsn(64), Lsn(8));
+        assert_eq!(schedule.complete(Some(Lsn(63))), None);
+        assert!(!schedule.idle() && !schedule.due(Lsn(900), DeliveryIndex(9), Time(9000), &LIMITS()));
+        assert_eq!(schedule.complete(Some(Lsn(64))), Some((Lsn(8), 9)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use mainstay_recovery::policy::Policy;
 use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use support::{Memo, World, config, key};
 
 fn peers() -> Config {
@@ -31,6 +32,10 @@ struct Region {
 impl Region {
     fn end(&self) -> Lsn {
         Lsn(self.log.len() as u64)
+    }
+
+    fn checkpoint_lsn(&self) -> Lsn {
+        self.checkpoint.as_ref().map_or(Lsn::ZERO, |(lsn, _)| *lsn)
     }
 
     /// Takes so much of what it was asked to keep, behind what the directory had when it was opened.
@@ -55,7 +60,7 @@ impl Region {
     fn acknowledge(&mut self, world: &mut World) {
         let end = world.process.journal().end();
         self.take(world, end);
-        world.step(Event::Kept { to: self.end(), confirmed: 0 });
+        world.step(Event::Kept { to: self.end(), confirmed: 0, checkpoint: self.checkpoint_lsn() });
     }
 
     /// Has the newest checkpoint, which its log has reached.
@@ -131,7 +136,7 @@ fn an_answer_waits_for_the_region_and_for_no_disk() {
         world.step(Event::Drained);
         assert_eq!((world.writes_asked(), world.replies.len()), (0, 0), "{policy}");
         let end = world.process.journal().end();
-        world.step(Event::Kept { to: Lsn(end.0 - 8), confirmed: u64::MAX });
+        world.step(Event::Kept { to: Lsn(end.0 - 8), confirmed: u64::MAX, checkpoint: Lsn::ZERO });
         assert!(world.replies.is_empty(), "{policy}: its record is not there yet");
         region.acknowledge(&mut world);
         assert_eq!(world.answer(1), ("1:say one".to_owned(), false), "{policy}");
@@ -173,14 +178,14 @@ fn what_reveals_a_state_waits_for_a_question_that_was_asked_after_it_came() {
             world.request(token, key("a"), "say one");
         }
         // An answer to an earlier question, on its way when this came.
-        world.step(Event::Kept { to: region.end(), confirmed: u64::MAX });
+        world.step(Event::Kept { to: region.end(), confirmed: u64::MAX, checkpoint: Lsn::ZERO });
         world.step(Event::Drained);
         let number = asked_to_confirm(&mut world).expect("a question");
-        world.step(Event::Kept { to: region.end(), confirmed: number - 1 });
+        world.step(Event::Kept { to: region.end(), confirmed: number - 1, checkpoint: Lsn::ZERO });
         assert!(world.replies.is_empty());
         world.step(Event::Drained);
         assert_eq!(asked_to_confirm(&mut world), None, "one question for all that waits");
-        world.step(Event::Kept { to: region.end(), confirmed: number });
+        world.step(Event::Kept { to: region.end(), confirmed: number, checkpoint: Lsn::ZERO });
         assert_eq!(world.replies.len(), 1);
         world.replies.clear();
     }
@@ -205,21 +210,86 @@ fn at_the_limit_nothing_more_is_taken() {
 }
 
 #[test]
+fn timers_wait_while_too_much_is_not_kept() {
+    let limits = Limits { unkept_bytes_max: 1000, ..peers().limits };
+    let (mut world, mut region) = begun(Config { limits, ..peers() });
+    for token in 0..3 {
+        world.say(token, "timer 5");
+    }
+    region.acknowledge(&mut world);
+    world.say(4, &format!("say {}", "x".repeat(1000)));
+    let (end, woken) = (world.process.journal().end(), world.other.len());
+    world.now = world.now.after(Duration::from_millis(10));
+    world.step(Event::Tick);
+    world.settle();
+    assert_eq!(world.process.journal().end(), end, "no timer is taken");
+    let wakes = |effect: &&Effect| matches!(effect, Effect::Wake(at) if *at <= world.now);
+    assert_eq!(world.other[woken..].iter().filter(wakes).count(), 0, "nor is it woken for one");
+    region.acknowledge(&mut world);
+    assert!(world.other.iter().any(|effect| matches!(effect, Effect::Wake(at) if *at <= world.now)));
+    world.step(Event::Tick);
+    region.acknowledge(&mut world);
+    let fired = world.process.handler().lines.iter().filter(|line| line.starts_with("timer 7 at")).count();
+    assert_eq!(fired, 3, "{:?}", world.process.handler().lines);
+}
+
+#[test]
+fn nothing_is_trimmed_and_nobody_told_before_the_region_has_the_checkpoint() {
+    let limits = Limits { checkpoint_log_bytes: 3000, ..peers().limits };
+    let (mut world, mut region) = begun(Config { limits, ..peers() });
+    let files = |world: &mut World| {
+        let files = world.storage.list().expect("it lists");
+        files.iter().filter(|file| checkpoint::parse_name(&file.name).is_some()).count()
+    };
+    for token in 0..60 {
+        world.say(token, &format!("say {token} {}", "x".repeat(500)));
+        world.settle();
+        assert_eq!(files(&mut world), 0, "it knows what the region does not have");
+    }
+    for token in 60..120 {
+        region.acknowledge(&mut world);
+        world.say(token, &format!("say {token} {}", "x".repeat(500)));
+        world.settle();
+    }
+    assert_eq!(files(&mut world), 1, "the next one waits for this");
+    assert_eq!((world.process.stats().checkpoints, world.process.journal().first()), (0, Lsn::ZERO));
+    for round in 0..3 {
+        region.take_checkpoint(&mut world);
+        region.acknowledge(&mut world);
+        assert_eq!(world.process.stats().checkpoints, round + 1);
+        for token in 0..60 {
+            world.say(token, &format!("say {token} {}", "x".repeat(500)));
+            world.settle();
+            region.acknowledge(&mut world);
+        }
+    }
+    assert!(world.process.journal().first() > Lsn::ZERO);
+    let kept = region.checkpoint_lsn();
+    assert!(world.process.journal().first() <= kept, "the region's is in the directory too");
+}
+
+#[test]
 fn a_clean_stop_waits_until_the_region_has_the_seal() {
     let (mut world, mut region) = begun(peers());
     world.say(1, "say one");
     region.acknowledge(&mut world);
     world.step(Event::Stop);
+    let stopped = |world: &World| world.other.iter().any(|effect| matches!(effect, Effect::Stopped));
+    for _ in 0..4 {
+        world.settle();
+        region.acknowledge(&mut world);
+    }
+    assert!(!stopped(&world), "the region has the log, and not the last checkpoint");
+    region.take_checkpoint(&mut world);
+    region.acknowledge(&mut world);
     for _ in 0..4 {
         world.settle();
         let end = world.process.journal().end();
         region.take(&mut world, end);
     }
-    let stopped = |world: &World| world.other.iter().any(|effect| matches!(effect, Effect::Stopped));
     assert!(!stopped(&world), "the region has not said that it has the seal");
     region.acknowledge(&mut world);
     assert!(stopped(&world));
-    region.take_checkpoint(&mut world);
     let after = region.revive(&world, Config { version: 2, ..peers() });
     assert!(after.report.sealed, "a new version may begin");
 }
@@ -248,7 +318,11 @@ fn nothing_acknowledged_is_lost_and_nothing_is_doubled_when_machines_are_lost() 
                     region.take(&mut world, end);
                     world.step(Event::Drained);
                     let confirmed = asked_to_confirm(&mut world).unwrap_or(0);
-                    world.step(Event::Kept { to: region.end(), confirmed });
+                    world.step(Event::Kept {
+                        to: region.end(),
+                        confirmed,
+                        checkpoint: region.checkpoint_lsn(),
+                    });
                 }
                 14..17 => world.settle(),
                 17 => {

@@ -239,6 +239,7 @@ impl Core {
                     Effect::Keep { from, to } => {
                         let log = (self.process.journal(), &mut self.storage, &*self.disk);
                         copy_log(log, (from, to), &mut self.keeping.bytes);
+                        self.keeping.ends.push(to);
                     }
                     Effect::Confirm { number } => self.keeping.confirm = number,
                     Effect::Stopped => ended.stopped = true,
@@ -312,7 +313,7 @@ impl Core {
         let publish = move |storage: &mut FileStorage, shared: &Shared| match publish(storage, lsn) {
             Ok(oldest) => {
                 if let Some(keep) = &keep {
-                    keep.checkpoint(lsn, &storage.path(&final_name(lsn)));
+                    keep.save(lsn);
                 }
                 if let Some(started) = started {
                     shared.watch.checkpoint_duration.record(started.elapsed());
@@ -390,6 +391,8 @@ impl Core {
 struct Keeping {
     keep: Option<Keep>,
     bytes: Vec<u8>,
+    /// Where records end among them.
+    ends: Vec<Lsn>,
     confirm: u64,
     confirm_asked: u64,
 }
@@ -400,7 +403,7 @@ impl Keeping {
             && (!self.bytes.is_empty() || self.confirm > self.confirm_asked)
         {
             self.confirm_asked = self.confirm;
-            keep.put(&mut self.bytes, self.confirm);
+            keep.put(&mut self.bytes, &mut self.ends, self.confirm);
         }
     }
 }

@@ -153,6 +153,15 @@ pub enum EndError {
         /// The limit.
         limit: Duration,
     },
+    /// The region did not take the rest of the log, or the last checkpoint.
+    #[error(
+        "the region that keeps the log did not take the rest of it, and the last checkpoint, within {limit:?}. It ends as if killed: what it \
+         acknowledged is in the region and in this directory. Start it again in this directory when the region serves"
+    )]
+    StopUnkept {
+        /// The limit.
+        limit: Duration,
+    },
     /// Another process is this node now.
     #[error(transparent)]
     PlaceTaken(PlaceTaken),
@@ -206,7 +215,9 @@ impl Running {
                 std::thread::sleep(LINGER);
                 ended
             }
-            Err(RecvTimeoutError::Timeout) => Err(EndError::StopTimedOut { limit: self.stop_timeout }),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(self.says_why(EndError::StopTimedOut { limit: self.stop_timeout }))
+            }
             Err(RecvTimeoutError::Disconnected) => unreachable!("the sender lives in what this holds"),
         }
     }
@@ -218,7 +229,17 @@ impl Running {
     pub fn wait(self) -> Result<(), EndError> {
         let ended = self.ended.recv().expect("the sender lives in what this holds");
         std::thread::sleep(LINGER);
-        ended
+        ended.map_err(|error| self.says_why(error))
+    }
+
+    /// A stop that waits in vain for the region says so.
+    fn says_why(&self, error: EndError) -> EndError {
+        match error {
+            EndError::StopTimedOut { limit } if self.keep.as_ref().is_some_and(|keep| !keep.has_all()) => {
+                EndError::StopUnkept { limit }
+            }
+            error => error,
+        }
     }
 }
 
@@ -298,7 +319,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
         runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
     let begin = |prepared| life.begin_keeping(&shared, prepared, &mut opened.0).map_err(Box::new);
-    let keep = prepared.map(begin).transpose()?;
+    let keep = prepared.map(begin).transpose()?.flatten();
     let recovered = on_own_stack(|| life.recover(&shared, Some(opened), None))?;
     let started = Started {
         address,
@@ -406,12 +427,6 @@ impl Life {
     /// The process has ended; this thread holds the role.
     fn process_ended(self: &Arc<Self>, shared: &Arc<Shared>, gave_up: Option<GaveUp>) {
         let Some(gave_up) = gave_up else {
-            // The next life may begin elsewhere: with the last checkpoint, if the region takes it in time.
-            if self.keep.get().is_some_and(|keep| !keep.finish(shared.stop_timeout / 2)) {
-                tracing::warn!(
-                    "the region did not take the last checkpoint: a start with an empty directory replays more"
-                );
-            }
             shared.end();
             return self.say_ended(Ok(()));
         };

@@ -68,7 +68,7 @@ pub use crate::service::Service;
 pub use mainstay_process::handler::{Context, Outcome, RestoreError, SendError};
 pub use mainstay_process::port::Guarantee;
 pub use mainstay_recovery::policy::Policy;
-pub use mainstay_runtime::keep::KeepSettings;
+pub use mainstay_runtime::keep::{KeepSettings, KeepWay};
 pub use mainstay_runtime::port::OutputPort;
 pub use mainstay_types::id::OutputId;
 pub use mainstay_types::level::Level;

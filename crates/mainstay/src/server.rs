@@ -14,7 +14,7 @@ use mainstay_process::handler::{AnyHandler, Handler};
 use mainstay_process::recover::RecoverError;
 use mainstay_process::retrace::Watcher;
 use mainstay_recovery::policy::Policy;
-use mainstay_runtime::keep::{KeepError, KeepSettings};
+use mainstay_runtime::keep::{KeepError, KeepSettings, KeepWay};
 use mainstay_runtime::port::OutputPort;
 use mainstay_runtime::replay::{self, Replay, Replayed};
 use mainstay_runtime::service::{self, EndError, StartError, Started};
@@ -192,11 +192,13 @@ impl<S> Server<S> {
         self
     }
 
-    /// Has a replicated region keep the log, and answers at level peers. An empty `name` is the service's, or of a node its cluster's name and
+    /// Has a replicated region keep the log, and answers at level peers (unless it is to leave that). An empty `name` is the service's, or of a node its cluster's name and
     /// its number.
     #[must_use]
     pub fn keep(mut self, keep: KeepSettings) -> Self {
-        self.settings.process.level = Level::Peers;
+        if keep.way != KeepWay::Leave {
+            self.settings.process.level = Level::Peers;
+        }
         self.settings.keep = Some(keep);
         self
     }

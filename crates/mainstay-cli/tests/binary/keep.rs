@@ -76,7 +76,7 @@ fn nothing_is_lost_and_nothing_doubled_when_machines_go_for_good_and_nodes_of_th
     let mut nodes = region(&folder);
     let keep = addresses(&nodes);
     let flags = ["--level", "peers", "--keep", &keep, "--checkpoint-bytes", "30000"];
-    let service = Service::start(&folder, "home0", &flags);
+    let service = Service::start(&folder, "home0", &[&flags[..], &["--keep-new"]].concat());
     let port = Mutex::new(port_of(&service));
     let done = AtomicUsize::new(0);
     let answers: Mutex<Vec<(String, String, String)>> = Mutex::default();
@@ -153,7 +153,7 @@ fn a_life_that_was_stopped_and_replaced_gets_nothing_out() {
     let nodes = region(&folder);
     let keep = addresses(&nodes);
     let flags = ["--keep", &keep];
-    let mut old = Service::start(&folder, "old", &flags);
+    let mut old = Service::start(&folder, "old", &["--keep", &keep, "--keep-new"]);
     assert_eq!(old.call("open", &open("ann")).status, 200);
     assert_eq!(old.call("one", &deposit("ann")).status, 200);
     let at = port_of(&old);
@@ -226,7 +226,9 @@ fn a_directory_is_kept_from_any_level_on_and_not_used_when_it_is_behind() {
         assert_eq!(service.call(&format!("past-{number}"), &deposit("ann")).status, 200);
     }
     service.kill();
-    let service = Service::start(&folder, "home", &flags);
+    let said = refused(&folder, "home", &flags);
+    assert!(said.contains("does not know `ledger`") && said.contains("--keep-new"), "{said}");
+    let service = Service::start(&folder, "home", &[&flags[..], &["--keep-new"]].concat());
     assert_eq!(service.call("one", &deposit("ann")).status, 200);
     service.kill();
     copy(&folder.path("home"), &folder.path("behind"));
@@ -251,7 +253,7 @@ fn a_directory_is_kept_from_any_level_on_and_not_used_when_it_is_behind() {
     let again = Node::start(&folder, "g1", &["--init", "--region", "data:level=process"]);
     let keep = again.nodes_at.to_string();
     let said = refused(&folder, "elsewhere", &["--keep", &keep]);
-    assert!(said.contains("the region has lost it, or is another one"), "{said}");
+    assert!(said.contains("it has lost that, or is another one"), "{said}");
     let service = Service::start(&folder, "elsewhere", &["--keep", &keep, "--keep-anew"]);
     assert_eq!(service.view()["accounts"][0]["balance"], 202);
     service.kill();
@@ -265,7 +267,8 @@ fn requests_wait_for_a_region_that_is_away_and_too_many_are_refused() {
     let folder = Folder::new();
     let node = Node::start(&folder, "g1", &["--init", "--region", "data:level=process"]);
     let keep = node.nodes_at.to_string();
-    let service = Service::start(&folder, "home", &["--keep", &keep, "--unkept-bytes-max", "2000"]);
+    let service =
+        Service::start(&folder, "home", &["--keep", &keep, "--keep-new", "--unkept-bytes-max", "2000"]);
     assert_eq!(service.call("open", &open("ann")).status, 200);
     node.kill();
     let at = port_of(&service);
@@ -286,6 +289,74 @@ fn requests_wait_for_a_region_that_is_away_and_too_many_are_refused() {
         assert!(answered.load(Ordering::Relaxed) > 0);
         assert_eq!(service.view()["accounts"][0]["balance"], answered.load(Ordering::Relaxed));
     });
+}
+
+#[test]
+fn a_directory_that_is_kept_serves_without_its_region_only_when_it_has_left_it() {
+    let folder = Folder::new();
+    let node = Node::start(&folder, "g1", &["--init", "--region", "data:level=process"]);
+    let keep = node.nodes_at.to_string();
+    let flags = ["--keep", &keep];
+    let service = Service::start(&folder, "home", &["--keep", &keep, "--keep-new"]);
+    assert_eq!(service.call("open", &open("ann")).status, 200);
+    assert_eq!(service.call("one", &deposit("ann")).status, 200);
+    service.kill();
+    for level in ["process", "disk"] {
+        let said = refused(&folder, "home", &["--level", level]);
+        assert!(said.contains("was started without it") && said.contains("--keep-leave"), "{said}");
+    }
+    let said = refused(&folder, "home", &["--keep", &keep, "--keep-as", "another"]);
+    assert!(said.contains("is kept as `") && said.contains("--keep-as"), "{said}");
+    let said = refused(&folder, "new", &["--keep", &keep, "--keep-as", "mistyped"]);
+    assert!(said.contains("does not know `mistyped`"), "{said}");
+    let said = refused(&folder, "new", &["--keep", &keep, "--keep-new"]);
+    assert!(said.contains("was to be new, and is known"), "{said}");
+    // It has been replaced: it may not leave, and is not given back.
+    copy(&folder.path("home"), &folder.path("copy"));
+    let service = Service::start(&folder, "home", &flags);
+    assert_eq!(service.call("two", &deposit("ann")).status, 200);
+    service.kill();
+    let leave = ["--level", "process", "--keep", &keep, "--keep-leave"];
+    let said = refused(&folder, "copy", &leave);
+    assert!(said.contains("has taken over since this directory was used last"), "{said}");
+    let service = Service::start(&folder, "home", &leave);
+    assert_eq!(service.call("three", &deposit("ann")).status, 200);
+    service.kill();
+    let service = Service::start(&folder, "home", &["--level", "process"]);
+    assert_eq!(service.view()["accounts"][0]["balance"], 3);
+    // Nobody is filled from what the region had of it.
+    let said = refused(&folder, "elsewhere", &flags);
+    assert!(said.contains("does not know"), "{said}");
+    assert_eq!(service.stop(), 0);
+    // And back.
+    let service = Service::start(&folder, "home", &["--keep", &keep, "--keep-new"]);
+    assert_eq!(service.call("four", &deposit("ann")).status, 200);
+    service.kill();
+    std::fs::remove_dir_all(folder.path("home")).expect("it is there");
+    let service = Service::start(&folder, "elsewhere", &flags);
+    assert_eq!(service.view()["accounts"][0]["balance"], 4);
+}
+
+#[test]
+fn a_clean_stop_waits_until_the_region_has_all_and_says_so_if_it_is_in_vain() {
+    let folder = Folder::new();
+    let node = Node::start(&folder, "g1", &["--init", "--region", "data:level=process"]);
+    let keep = node.nodes_at.to_string();
+    let service = Service::start(&folder, "home", &["--keep", &keep, "--keep-new"]);
+    assert_eq!(service.call("open", &open("ann")).status, 200);
+    assert_eq!(service.stop(), 0);
+    std::fs::remove_dir_all(folder.path("home")).expect("it is there");
+    let mut service = Service::start(&folder, "second", &["--keep", &keep, "--stop-seconds", "2"]);
+    assert!(has_metric(&service, "mainstay_kept_lsn"));
+    assert_eq!(service.call("one", &deposit("ann")).status, 200);
+    node.kill();
+    signal(&service, rustix::process::Signal::TERM);
+    let (code, said) = service.ends();
+    assert_ne!(code, 0, "{said}");
+    assert!(said.contains("did not take the rest of it"), "{said}");
+    let _node = Node::start_on(&folder, "g1", [&keep, "127.0.0.1:0"], &[]);
+    let service = Service::start(&folder, "second", &["--keep", &keep]);
+    assert_eq!(service.view()["accounts"][0]["balance"], 1);
 }
 
 #[test]

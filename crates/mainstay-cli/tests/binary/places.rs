@@ -237,8 +237,9 @@ fn a_node_whose_machine_is_lost_comes_back_elsewhere_with_its_messages() {
         "--body-bytes-max",
         "16384",
     ];
-    let mut rope = Served::start(&folder, 1, "rope0", &region, &kept);
-    let mut tower = Served::start(&folder, 2, "tower0", &region, &kept);
+    let first = [&kept[..], &["--keep-new"]].concat();
+    let mut rope = Served::start(&folder, 1, "rope0", &region, &first);
+    let mut tower = Served::start(&folder, 2, "tower0", &region, &first);
     let mut pulled = 0;
     for round in 1..=3 {
         for _ in 0..40 {

@@ -23,7 +23,7 @@ use mainstay_process::port::{Guarantee, Port};
 use mainstay_process::process::Process;
 use mainstay_process::recover::{RecoverError, Recovery, Start};
 use mainstay_recovery::policy::Policy;
-use mainstay_types::id::{OutputId, StoreId};
+use mainstay_types::id::{Lsn, OutputId, StoreId};
 use mainstay_types::level::Level;
 use mainstay_types::rules::Rules;
 use mainstay_types::time::Time;
@@ -117,6 +117,10 @@ pub(crate) struct Machine<H> {
     pub(crate) other: Vec<Effect>,
     /// The log that a region was asked to keep, from where this life was opened on.
     pub(crate) given: Vec<u8>,
+    /// Where records end among that.
+    pub(crate) given_ends: Vec<Lsn>,
+    /// The last checkpoint that was published.
+    pub(crate) published: Option<Lsn>,
 }
 
 impl Machine<Memo> {
@@ -186,6 +190,8 @@ impl<H: Handler> Machine<H> {
             outputs: Vec::new(),
             other: Vec::new(),
             given: Vec::new(),
+            given_ends: Vec::new(),
+            published: None,
         };
         world.perform(out);
         Ok(world)
@@ -294,12 +300,14 @@ impl<H: Handler> Machine<H> {
                 }
                 Effect::PublishCheckpoint { lsn } => {
                     let oldest = checkpoint::publish(&mut self.storage, lsn).expect("memory does not fail");
+                    self.published = Some(lsn);
                     completed.push(CheckpointEvent::Published { lsn, oldest });
                 }
                 Effect::Keep { from, to } => {
                     assert_eq!(from.0, self.report.end.0 + self.given.len() as u64, "one behind the other");
                     let copied = self.process.journal().copy(from, to, &mut self.given);
                     copied.expect("what has just been appended is in the ring");
+                    self.given_ends.push(to);
                 }
                 other => self.other.push(other),
             }

@@ -11,8 +11,8 @@ use mainstay_disk::open::OpenDisk;
 use mainstay_process::effect::Effect;
 use mainstay_process::event::Event;
 use mainstay_process::handler::AnyHandler;
+use mainstay_process::kept::keeper::Acknowledged;
 use mainstay_process::process::Process;
-use mainstay_types::id::Lsn;
 use std::sync::Arc;
 
 impl Life {
@@ -22,11 +22,12 @@ impl Life {
         shared: &Arc<Shared>,
         prepared: keep::Prepared,
         opened: &mut OpenDisk,
-    ) -> Result<KeptStart, KeepError> {
+    ) -> Result<Option<KeptStart>, KeepError> {
         let told = Arc::downgrade(shared);
-        let acknowledged = move |to, confirmed| {
+        let acknowledged = move |said: Acknowledged| {
             if let Some(shared) = told.upgrade() {
-                shared.push_event(Event::Kept { to, confirmed });
+                let Acknowledged { kept, confirmed, checkpoint, .. } = said;
+                shared.push_event(Event::Kept { to: kept, confirmed, checkpoint });
             }
         };
         let (life, shared) = (Arc::clone(self), Arc::downgrade(shared));
@@ -36,9 +37,10 @@ impl Life {
             }
             life.say_ended(Err(EndError::NotKept(not_kept)));
         };
-        let (keep, started) = keep::begin(prepared, &self.settings, opened, acknowledged, ended)?;
+        let begun = keep::begin(prepared, &self.settings, opened, acknowledged, ended)?;
+        let Some((keep, started)) = begun else { return Ok(None) };
         assert!(self.keep.set(keep).is_ok(), "a service begins to keep once");
-        Ok(started)
+        Ok(Some(started))
     }
 
     /// Before a recovery in place: the region has all of the journal.
@@ -48,9 +50,9 @@ impl Life {
         let mut bytes = Vec::new();
         if keep.end() < end {
             copy_log((&opened.journal, &mut opened.storage, &opened.disk), (keep.end(), end), &mut bytes);
-            keep.put(&mut bytes, 0);
+            keep.put(&mut bytes, &mut vec![end], 0);
         }
-        self.wait_for_keep(opened.report.generation.0, end)
+        self.wait_for_keep(opened.report.generation.0)
     }
 
     /// Behind a recovery: the region has the first records of this life before anybody hears of it.
@@ -61,20 +63,22 @@ impl Life {
         (storage, disk): (&mut FileStorage, &Disk),
     ) -> Result<(), StartError> {
         let Some(keep) = self.keep.get() else { return Ok(()) };
-        let mut bytes = Vec::new();
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         effects.retain(|effect| match effect {
             Effect::Keep { from, to } => {
                 copy_log((process.journal(), storage, disk), (*from, *to), &mut bytes);
+                ends.push(*to);
                 false
             }
             _ => true,
         });
-        keep.put(&mut bytes, 0);
-        self.wait_for_keep(process.incarnation().0, keep.end())
+        keep.put(&mut bytes, &mut ends, 0);
+        self.wait_for_keep(process.incarnation().0)
     }
 
-    fn wait_for_keep(&self, life: u64, end: Lsn) -> Result<(), StartError> {
+    /// All of it: the log, and a checkpoint that an earlier life has published.
+    fn wait_for_keep(&self, life: u64) -> Result<(), StartError> {
         let (Some(keep), Some(settings)) = (self.keep.get(), &self.settings.keep) else { return Ok(()) };
-        keep.wait(life, end).map_err(|trouble| NotKept { name: settings.name.clone(), trouble }.into())
+        keep.wait(life).map_err(|trouble| NotKept { name: settings.name.clone(), trouble }.into())
     }
 }

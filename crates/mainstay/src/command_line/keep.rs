@@ -3,7 +3,7 @@
 use super::address;
 use crate::cluster::TlsFiles;
 use clap::Args;
-use mainstay_runtime::keep::KeepSettings;
+use mainstay_runtime::keep::{KeepSettings, KeepWay};
 use mainstay_runtime::settings::Settings;
 use mainstay_types::level::Level;
 use std::net::SocketAddr;
@@ -34,9 +34,16 @@ pub struct KeepFlags {
     /// The NAME of that certificate
     #[arg(long, help_heading = KEEPING, value_name = "NAME", env = "MAINSTAY_KEEP_TLS_NAME", requires = "keep_tls")]
     pub keep_tls_name: Option<String>,
-    /// Keep this directory though the region has lost what it kept of it, or never had all; only if no other has been this process since
+    /// Begin under a name that the region does not know: without, a name that is mistyped is refused
     #[arg(long, help_heading = KEEPING, requires = "keep")]
+    pub keep_new: bool,
+    /// Keep this directory though the region has lost what it kept of it, or never had all; only if no other has been this process since
+    #[arg(long, help_heading = KEEPING, requires = "keep", conflicts_with = "keep_new")]
     pub keep_anew: bool,
+    /// Leave level peers with this directory, which must be the last one: the region forgets whose the log was, and the service is at the level that
+    /// is given
+    #[arg(long, help_heading = KEEPING, requires = "keep", conflicts_with_all = ["keep_new", "keep_anew"])]
+    pub keep_leave: bool,
     /// Bytes of the log that may wait for the region; then requests are answered 503 [default: 64 MiB]
     #[arg(long, help_heading = KEEPING, value_name = "BYTES", env = "MAINSTAY_UNKEPT_BYTES_MAX", requires = "keep")]
     pub unkept_bytes_max: Option<u64>,
@@ -48,7 +55,15 @@ impl KeepFlags {
         if self.keep.is_empty() {
             return;
         }
-        settings.process.level = given.unwrap_or(Level::Peers);
+        let way = match () {
+            () if self.keep_new => KeepWay::New,
+            () if self.keep_anew => KeepWay::Anew,
+            () if self.keep_leave => KeepWay::Leave,
+            () => KeepWay::Known,
+        };
+        if way != KeepWay::Leave {
+            settings.process.level = given.unwrap_or(Level::Peers);
+        }
         super::set(&mut settings.process.limits.unkept_bytes_max, self.unkept_bytes_max);
         let files = self.keep_tls.as_deref().zip(self.keep_tls_name.as_deref());
         settings.keep = Some(KeepSettings {
@@ -56,7 +71,7 @@ impl KeepFlags {
             region: self.keep_region,
             name: self.keep_as.unwrap_or_default(),
             tls: files.map(|(directory, name)| TlsFiles::in_directory(directory, name)),
-            anew: self.keep_anew,
+            way,
         });
     }
 }

@@ -1,0 +1,534 @@
+//! A start at level peers: who owns the log, an empty directory is filled, a directory is compared with the region and gives it what it lacks. And
+//! the way back to another level.
+
+use super::manifest::{KeptCheckpoint, Sizes};
+use super::note::Note;
+use super::shelf::Shelf;
+use super::{KeptError, Owner, Start, Store, Trouble};
+use crate::checkpoint::{final_name, load, parse_name, positions};
+use mainstay_journal::catalog::Catalog;
+use mainstay_journal::fill::{FillError, Filling, Origin, read_bytes};
+use mainstay_journal::format::RECORD_HEADER_BYTES;
+use mainstay_journal::geometry::Geometry;
+use mainstay_journal::open::OpenReport;
+use mainstay_journal::reader::Reader;
+use mainstay_journal::storage::{Failure, Operation, Storage, StorageError};
+use mainstay_types::id::{Generation, Lsn, StoreId};
+
+/// Bytes read at once, at most.
+const READ_BYTES_MAX: usize = 512 << 10;
+
+/// What a start was told.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The region's name, for the note.
+    pub region: &'a str,
+    /// Nobody has had this name: begin to keep it.
+    pub new: bool,
+    /// This directory is the last one, though the region has lost some or all of what it kept of it: keep it anew.
+    pub anew: bool,
+    /// Tells this start from others, also from one with the same number that a region has forgotten.
+    pub drawn: u64,
+}
+
+/// An opened directory.
+pub struct Directory<'a> {
+    /// Its files.
+    pub storage: &'a mut dyn Storage,
+    /// Its segments.
+    pub catalog: &'a Catalog,
+    /// What opening it found.
+    pub report: &'a OpenReport,
+}
+
+/// What a start does about the owner that it found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// Give the region all that this directory has, in the place of what is there.
+    Begin,
+    /// Go on with this directory.
+    GoOn,
+    /// Fill this directory.
+    Fill,
+}
+
+/// What is known when it is judged.
+struct Case<'a> {
+    name: &'a str,
+    wish: Wish<'a>,
+    note: Option<&'a Note>,
+    has_journal: bool,
+    /// The identity of that journal.
+    store: Option<StoreId>,
+    owner: Option<&'a Owner>,
+    /// Whether the region has all that a recovery needs.
+    is_whole: bool,
+}
+
+impl Case<'_> {
+    fn judge(&self) -> Result<Verdict, KeptError> {
+        let Self { wish, note, .. } = self;
+        let name = || self.name.to_owned();
+        let may_be_last = self.has_journal || note.is_none();
+        if wish.anew && may_be_last && self.owner.is_none_or(|owner| self.may_replace(owner)) {
+            return Ok(Verdict::Begin);
+        }
+        if let Some(note) = note {
+            note.check(self.name, wish.region)?;
+        }
+        let Some(owner) = self.owner else {
+            return match note {
+                Some(_) if self.has_journal => Err(KeptError::RegionLost { name: name() }),
+                _ if wish.new => Ok(Verdict::Begin),
+                _ => Err(KeptError::Unknown { name: name(), region: wish.region.to_owned() }),
+            };
+        };
+        let is_own = note.is_some_and(|note| note.has(owner.start));
+        if wish.new && !is_own {
+            return Err(KeptError::Known { name: name(), by: owner.clone() });
+        }
+        match (self.is_whole, self.has_journal, is_own) {
+            (true, true, true) => Ok(Verdict::GoOn),
+            // It had begun to give the region what it has.
+            (false, true, true) => Ok(Verdict::Begin),
+            (true, false, true) => Ok(Verdict::Fill),
+            (true, false, false) if note.is_none() => Ok(Verdict::Fill),
+            (false, ..) => Err(KeptError::Unbegun { name: name() }),
+            (true, true, false) if note.is_some_and(|note| self.is_later(note, owner)) => {
+                Err(KeptError::RegionLost { name: name() })
+            }
+            // Also what an attempt at filling it has left, if another has taken over since.
+            (true, ..) => Err(KeptError::Elsewhere { name: name(), by: owner.clone() }),
+        }
+    }
+
+    /// Whether keeping this directory anew takes nothing from a later owner, as far as anybody can tell.
+    fn may_replace(&self, owner: &Owner) -> bool {
+        let is_last = |note: &Note| note.has(owner.start) || self.is_later(note, owner);
+        let noted = self.note.filter(|note| note.check(self.name, self.wish.region).is_ok());
+        !self.is_whole || self.has_journal && noted.is_some_and(is_last)
+    }
+
+    /// Whether the region has gone back to an earlier start of this directory.
+    fn is_later(&self, note: &Note, owner: &Owner) -> bool {
+        self.store == Some(owner.store) && note.last.number > owner.start.number
+    }
+}
+
+impl<S: Store> Shelf<S> {
+    fn in_trouble(&self, trouble: Trouble) -> KeptError {
+        KeptError::Trouble { name: self.name().to_owned(), trouble }
+    }
+
+    /// `report`: of a directory with a journal.
+    fn case<'a>(&'a self, wish: Wish<'a>, note: Option<&'a Note>, report: Option<&OpenReport>) -> Case<'a> {
+        let report = report.filter(|report| !report.created);
+        let (has_journal, store) = (report.is_some(), report.map(|report| report.store));
+        let (owner, is_whole) = (self.owner.as_ref(), self.is_whole());
+        Case { name: self.name(), wish, note, has_journal, store, owner, is_whole }
+    }
+
+    /// Becomes the owner by a new start, noted first.
+    fn take(&mut self, storage: &mut dyn Storage, owner: Owner, wish: Wish<'_>) -> Result<(), KeptError> {
+        loop {
+            let (region, name) = (wish.region.to_owned(), self.name().to_owned());
+            let none = Note { region, name: name.clone(), last: Start::default(), before: Vec::new() };
+            let before = Note::read(storage)?.filter(|note| note.check(&name, wish.region).is_ok());
+            let found = self.owner.as_ref().map(|owner| owner.start);
+            let note = before.unwrap_or(none).next(found, wish.drawn);
+            note.write(storage)?;
+            match self.own(Owner { start: note.last, ..owner.clone() }).and_then(|()| self.read_rest()) {
+                Ok(()) => return Ok(()),
+                // An earlier attempt of this directory, whose answer was not heard.
+                Err(Trouble::Taken(by)) if note.has(by.start) => {
+                    self.read_owner().map_err(|trouble| self.in_trouble(trouble))?;
+                }
+                Err(Trouble::Taken(by)) => return Err(KeptError::Elsewhere { name, by }),
+                Err(trouble) => return Err(self.in_trouble(trouble)),
+            }
+        }
+    }
+
+    /// With a directory that holds no journal, and is locked: fills it, if there is something to fill it from. Until that is done it holds none.
+    ///
+    /// # Errors
+    /// [`KeptError`].
+    pub fn fill_empty(
+        &mut self,
+        storage: &mut dyn Storage,
+        wish: Wish<'_>,
+    ) -> Result<Option<Lsn>, KeptError> {
+        let note = Note::read(storage)?;
+        if self.case(wish, note.as_ref(), None).judge()? != Verdict::Fill {
+            return Ok(None);
+        }
+        let before = self.owner.clone().expect("there is something to fill it from");
+        // Before anything is read: nothing is added to it any more.
+        self.take(storage, before, wish)?;
+        self.fill(storage).map(Some)
+    }
+
+    fn fill(&mut self, storage: &mut dyn Storage) -> Result<Lsn, KeptError> {
+        let name = self.name().to_owned();
+        let in_fill = |source| KeptError::Fill { name: name.clone(), source };
+        let owner = self.owner.clone().expect("it has just been taken");
+        let Owner { store, life, page_bytes, pages, segment_pages, .. } = owner;
+        let geometry = Geometry { page_bytes, pages, segment_pages };
+        if !geometry.is_valid() {
+            return Err(self.in_trouble(Trouble::Foreign { key: format!("keep/{{{name}}}/owner") }));
+        }
+        for file in storage.list()? {
+            if parse_name(&file.name).is_some() {
+                storage.remove(&file.name)?;
+            }
+        }
+        let checkpoint = self.manifest.whole.as_ref().and_then(|whole| whole.checkpoint);
+        if let Some(of) = checkpoint {
+            self.fill_checkpoint(storage, of)?;
+        }
+        let log_from = self.manifest.whole.as_ref().map_or(Lsn::ZERO, |whole| whole.log_from);
+        let first = checkpoint.map_or(log_from, |of| geometry.page_start(geometry.page_of(of.lsn)));
+        let end = self.end();
+        let origin = Origin { store, geometry, generation: Generation(life), first };
+        let mut filling = Filling::begin(storage, origin).map_err(in_fill)?;
+        let mut there = 0;
+        let whole = self.read_log((first, end), |bytes| {
+            there += bytes.len() as u64;
+            filling.put(bytes).map_err(Stopped::Fill)
+        });
+        match whole {
+            Ok(true) => filling.finish().map_err(in_fill),
+            Ok(false) => {
+                let (bytes, expected) = (there, end.0 - first.0);
+                Err(KeptError::NotWhole { name, what: format!("the log from LSN {first}"), bytes, expected })
+            }
+            Err(Stopped::Fill(source)) => Err(in_fill(source)),
+            Err(Stopped::Trouble(trouble)) => Err(self.in_trouble(trouble)),
+        }
+    }
+
+    fn fill_checkpoint(&mut self, storage: &mut dyn Storage, of: KeptCheckpoint) -> Result<(), KeptError> {
+        let file = final_name(of.lsn);
+        storage.create(&file, 0)?;
+        let mut bytes = 0;
+        for chunk in 0..of.chunks(self.sizes) {
+            let part = self.chunk(of, chunk).map_err(|trouble| self.in_trouble(trouble))?;
+            storage.write(&file, bytes, &part)?;
+            bytes += part.len() as u64;
+            if bytes < of.bytes.min((chunk + 1) * self.sizes.chunk_bytes) {
+                let (name, what) = (self.name().to_owned(), format!("the checkpoint at LSN {}", of.lsn));
+                return Err(KeptError::NotWhole { name, what, bytes, expected: of.bytes });
+            }
+        }
+        storage.sync(&file)?;
+        storage.sync_directory()?;
+        Ok(())
+    }
+
+    /// With the directory open and locked: becomes the owner in this life, compares, and gives the region what it lacks: all of the log, and the newest
+    /// checkpoint. Nothing has been answered, and no other node has heard of this life.
+    ///
+    /// # Errors
+    /// [`KeptError`].
+    pub fn attach(&mut self, directory: &mut Directory<'_>, wish: Wish<'_>) -> Result<(), KeptError> {
+        let report = directory.report;
+        let note = Note::read(directory.storage)?;
+        let verdict = self.case(wish, note.as_ref(), Some(report)).judge()?;
+        let Geometry { page_bytes, pages, segment_pages } = report.geometry;
+        let life = report.generation.0.max(self.owner.as_ref().map_or(0, |owner| owner.life));
+        let start = Start::default();
+        let owner = Owner { store: report.store, life, start, page_bytes, pages, segment_pages };
+        if verdict == Verdict::GoOn
+            && let Some(other) = self.owner.as_ref().filter(|other| other.store != owner.store)
+        {
+            return Err(KeptError::Elsewhere { name: self.name().to_owned(), by: other.clone() });
+        }
+        if verdict == Verdict::GoOn {
+            self.compare(directory)?;
+        }
+        self.take(directory.storage, owner, wish)?;
+        if verdict == Verdict::Begin {
+            return self.give_all(directory);
+        }
+        // Again: what was read before may have changed until it was taken.
+        self.compare(directory)?;
+        self.go_on().map_err(|trouble| self.in_trouble(trouble))?;
+        self.give_rest(directory)?;
+        let (checkpoint, _) = self.newest(directory)?;
+        let has = self.manifest.whole.as_ref().and_then(|whole| whole.checkpoint).map(|has| has.lsn);
+        if let Some(of) = checkpoint.filter(|of| has.is_none_or(|has| has < of.lsn)) {
+            self.begin_checkpoint(of).map_err(|trouble| self.in_trouble(trouble))?;
+            self.give_checkpoint(directory.storage, of)?;
+            let geometry = report.geometry;
+            let log_from = geometry.page_start(geometry.page_of(of.lsn));
+            self.finish_checkpoint(of, log_from).map_err(|trouble| self.in_trouble(trouble))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the directory has all that the region has, and the same in the place where that ends.
+    fn compare(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
+        let Directory { storage, catalog, report } = directory;
+        let (kept, name) = (self.end(), || self.name().to_owned());
+        if report.end < kept {
+            return Err(KeptError::Behind { name: name(), here: report.end, kept });
+        }
+        if kept < report.first {
+            return Err(KeptError::Gap { name: name(), kept, first: report.first });
+        }
+        let differs = KeptError::Differs { name: name(), kept };
+        if kept == report.first {
+            return Ok(());
+        }
+        // What stands behind the last record of a page, and in its header, is not the same everywhere.
+        let geometry = report.geometry;
+        let page = geometry.page_of(Lsn(kept.0 - 1));
+        let mut reader =
+            Reader::new(&mut **storage, catalog, geometry.page_start(page).max(report.first), kept).all();
+        let mut last = None;
+        while let Some(record) = reader.next()? {
+            last = Some((record.lsn, record.end, record.kind.is_pad()));
+        }
+        let Some((lsn, end, is_pad)) = last else {
+            return Ok(());
+        };
+        if end > kept || end < kept && geometry.page_of(kept) == geometry.page_of(lsn) {
+            return Err(differs);
+        }
+        let until = if is_pad { Lsn(end.0.min(lsn.0 + RECORD_HEADER_BYTES as u64)) } else { end };
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        read_bytes::<KeptError>(&mut **storage, catalog, (lsn, until), READ_BYTES_MAX, |bytes| {
+            here.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let read = self.read_log((lsn, until), |bytes| {
+            there.extend_from_slice(bytes);
+            Ok::<(), Trouble>(())
+        });
+        match read {
+            Err(trouble) => Err(self.in_trouble(trouble)),
+            Ok(true) if here == there => Ok(()),
+            Ok(_) => Err(differs),
+        }
+    }
+
+    /// Gives the region the log behind what it has, as one record: nobody was told anything that depends on a part of it alone.
+    fn give_rest(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
+        let end = directory.report.end;
+        while self.end() < end {
+            let mut part = Vec::new();
+            let stretch = (self.written(), end.min(self.written().plus(self.sizes.write_bytes_max)));
+            let whole = stretch.1 == end;
+            read_bytes::<KeptError>(
+                directory.storage,
+                directory.catalog,
+                stretch,
+                READ_BYTES_MAX,
+                |bytes| {
+                    part.extend_from_slice(bytes);
+                    Ok(())
+                },
+            )?;
+            self.add(&part, whole).map_err(|trouble| self.in_trouble(trouble))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the region all that a recovery needs, before anything there says so.
+    fn give_all(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
+        let (checkpoint, from) = self.newest(directory)?;
+        let stretch = (from, directory.report.end);
+        self.begin_giving(checkpoint, stretch).map_err(|trouble| self.in_trouble(trouble))?;
+        if let Some(of) = checkpoint {
+            self.give_checkpoint(directory.storage, of)?;
+        }
+        let (mut at, end) = stretch;
+        while at < end {
+            let next = (at.0 + self.sizes.write_bytes_max) / self.sizes.piece_bytes * self.sizes.piece_bytes;
+            let until = Lsn(next).min(end);
+            let mut part = Vec::new();
+            read_bytes::<KeptError>(
+                directory.storage,
+                directory.catalog,
+                (at, until),
+                READ_BYTES_MAX,
+                |bytes| {
+                    part.extend_from_slice(bytes);
+                    Ok(())
+                },
+            )?;
+            self.give(at, from, &part).map_err(|trouble| self.in_trouble(trouble))?;
+            at = until;
+        }
+        self.finish_giving(checkpoint, stretch).map_err(|trouble| self.in_trouble(trouble))
+    }
+
+    fn give_checkpoint(&mut self, storage: &mut dyn Storage, of: KeptCheckpoint) -> Result<(), KeptError> {
+        let file = final_name(of.lsn);
+        for chunk in 0..of.chunks(self.sizes) {
+            let bytes = read_chunk(storage, &file, of, (chunk, self.sizes))?;
+            while !self.put_chunk(of, chunk, &bytes).map_err(|trouble| self.in_trouble(trouble))? {}
+        }
+        Ok(())
+    }
+
+    /// The newest checkpoint of the directory that a recovery would take, and from where on that needs the log.
+    fn newest(&mut self, directory: &mut Directory<'_>) -> Result<(Option<KeptCheckpoint>, Lsn), KeptError> {
+        let Directory { storage, report, .. } = directory;
+        for lsn in positions(&mut **storage)?.into_iter().rev().filter(|lsn| *lsn <= report.end) {
+            if load(&mut **storage, lsn, report.store).is_ok() {
+                let bytes = file_bytes(&mut **storage, &final_name(lsn))?;
+                let page = report.geometry.page_start(report.geometry.page_of(lsn));
+                return Ok((Some(KeptCheckpoint { start: self.start(), lsn, bytes }), page));
+            }
+        }
+        Ok((None, report.first))
+    }
+
+    /// Leaves level peers with a directory that is the last one: the region forgets whose the log was, so that no other directory is filled from what it
+    /// has, and the directory may serve at another level.
+    ///
+    /// # Errors
+    /// [`KeptError`]; the directory is at level peers still.
+    pub fn leave(&mut self, directory: &mut Directory<'_>, wish: Wish<'_>) -> Result<(), KeptError> {
+        let Some(note) = Note::read(directory.storage)? else { return Ok(()) };
+        if self.case(wish, Some(&note), Some(directory.report)).judge()? == Verdict::GoOn {
+            self.compare(directory)?;
+        }
+        if self.owner.is_some() {
+            self.disown().map_err(|trouble| self.in_trouble(trouble))?;
+        }
+        Note::remove(directory.storage)?;
+        Ok(())
+    }
+}
+
+pub(super) fn file_bytes(storage: &mut dyn Storage, file: &str) -> Result<u64, StorageError> {
+    let listed = storage.list()?.into_iter().find(|entry| entry.name == file);
+    let missing =
+        || StorageError { operation: Operation::Read, file: file.to_owned(), failure: Failure::NotFound };
+    listed.map(|entry| entry.bytes).ok_or_else(missing)
+}
+
+/// A chunk of a checkpoint's file.
+pub(super) fn read_chunk(
+    storage: &mut dyn Storage,
+    file: &str,
+    of: KeptCheckpoint,
+    (chunk, sizes): (u64, Sizes),
+) -> Result<Vec<u8>, StorageError> {
+    let from = chunk * sizes.chunk_bytes;
+    let mut bytes =
+        vec![0; usize::try_from(sizes.chunk_bytes.min(of.bytes - from)).expect("a chunk is small")];
+    storage.read(file, from, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Why filling stopped.
+enum Stopped {
+    Fill(FillError),
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Stopped {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(number: u64) -> Start {
+        Start { number, drawn: number }
+    }
+
+    fn owner(number: u64) -> Owner {
+        let store = StoreId([1; 16]);
+        Owner { store, life: 5, start: start(number), page_bytes: 4096, pages: 3, segment_pages: 4 }
+    }
+
+    fn note(last: u64) -> Note {
+        let (region, name) = ("data".to_owned(), "shop".to_owned());
+        Note { region, name, last: start(last), before: vec![start(last - 1)] }
+    }
+
+    /// `told`: n for new, a for anew, j for a journal in the directory, w for a region that has all.
+    fn judged(owner: Option<&Owner>, note: Option<&Note>, told: &str) -> Result<Verdict, KeptError> {
+        let is = |letter| told.contains(letter);
+        let wish = Wish { region: "data", new: is('n'), anew: is('a'), drawn: 0 };
+        let store = is('j').then_some(StoreId([1; 16]));
+        let (has_journal, is_whole) = (is('j'), is('w'));
+        Case { name: "shop", wish, note, has_journal, store, owner, is_whole }.judge()
+    }
+
+    #[test]
+    fn a_name_that_the_region_does_not_know_begins_only_if_that_was_asked_for() {
+        for journal in ["", "j"] {
+            assert!(matches!(judged(None, None, journal), Err(KeptError::Unknown { .. })));
+            assert_eq!(judged(None, None, &format!("n{journal}")), Ok(Verdict::Begin));
+        }
+        assert!(matches!(judged(None, Some(&note(3)), "nj"), Err(KeptError::RegionLost { .. })));
+        assert_eq!(judged(None, Some(&note(3)), "aj"), Ok(Verdict::Begin));
+        assert_eq!(judged(None, Some(&note(1)), "n"), Ok(Verdict::Begin), "it never came to be");
+        for (note, told) in [(None, "nw"), (None, "njw"), (Some(note(9)), "njw")] {
+            let refused = judged(Some(&owner(5)), note.as_ref(), told);
+            assert!(matches!(refused, Err(KeptError::Known { .. })), "{told}");
+        }
+        assert_eq!(judged(Some(&owner(5)), Some(&note(5)), "njw"), Ok(Verdict::GoOn), "its own");
+    }
+
+    #[test]
+    fn only_the_last_start_goes_on_and_only_an_empty_directory_is_filled() {
+        for last in [5, 6] {
+            assert_eq!(judged(Some(&owner(5)), Some(&note(last)), "jw"), Ok(Verdict::GoOn));
+        }
+        for (note, told) in
+            [(Some(note(4)), "jw"), (Some(note(4)), "ajw"), (None, "jw"), (None, "ajw"), (Some(note(4)), "w")]
+        {
+            let refused = judged(Some(&owner(5)), note.as_ref(), told);
+            assert!(
+                matches!(refused, Err(KeptError::Elsewhere { .. })),
+                "{told}: a later owner is never replaced"
+            );
+        }
+        assert_eq!(judged(Some(&owner(5)), None, "w"), Ok(Verdict::Fill));
+        assert_eq!(
+            judged(Some(&owner(5)), None, "aw"),
+            Ok(Verdict::Fill),
+            "there is nothing here to be kept"
+        );
+        assert_eq!(judged(Some(&owner(5)), Some(&note(5)), "w"), Ok(Verdict::Fill), "half filled");
+        let back = judged(Some(&owner(5)), Some(&note(9)), "jw");
+        assert!(matches!(back, Err(KeptError::RegionLost { .. })), "the region has gone back: {back:?}");
+        assert_eq!(judged(Some(&owner(5)), Some(&note(9)), "ajw"), Ok(Verdict::Begin));
+        // Numbers of another directory, or under another name, say nothing.
+        let other = Owner { store: StoreId([2; 16]), ..owner(5) };
+        for told in ["jw", "ajw"] {
+            let refused = judged(Some(&other), Some(&note(9)), told);
+            assert!(matches!(refused, Err(KeptError::Elsewhere { .. })), "{told}");
+            let elsewhere = Note { name: "bank".to_owned(), ..note(9) };
+            let refused = judged(Some(&owner(5)), Some(&elsewhere), told);
+            assert!(matches!(refused, Err(KeptError::Noted { .. })), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_never_was_whole_fills_nothing() {
+        assert!(matches!(judged(Some(&owner(5)), None, ""), Err(KeptError::Unbegun { .. })));
+        assert_eq!(judged(Some(&owner(5)), None, "a"), Ok(Verdict::Begin));
+        assert_eq!(judged(Some(&owner(5)), Some(&note(5)), "j"), Ok(Verdict::Begin), "it goes on giving");
+        assert!(matches!(judged(Some(&owner(5)), Some(&note(9)), "j"), Err(KeptError::Unbegun { .. })));
+    }
+
+    #[test]
+    fn a_directory_that_is_kept_as_something_else_is_refused() {
+        let other = Note { name: "bank".to_owned(), ..note(5) };
+        for told in ["jw", "njw", "w", "j"] {
+            let refused = judged(Some(&owner(5)), Some(&other), told);
+            assert!(matches!(refused, Err(KeptError::Noted { .. })), "{told}");
+        }
+        assert!(matches!(judged(None, Some(&other), "nj"), Err(KeptError::Noted { .. })));
+    }
+}
