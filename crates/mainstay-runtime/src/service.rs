@@ -6,7 +6,7 @@ use crate::core::{Core, GaveUp};
 use crate::driver::{EndProcessOnPanic, Parts, Shared};
 use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
-use crate::keep::{self, Keep, KeepError, KeptStart, NotKept};
+use crate::keep::{Keep, KeepError, KeptStart, NotKept};
 use crate::peering::{Peering, Transport};
 use crate::peers::{Peers, PeersError};
 use crate::places::{Kept, PlaceTaken, Places, PlacesError};
@@ -231,16 +231,6 @@ impl Running {
         std::thread::sleep(LINGER);
         ended.map_err(|error| self.says_why(error))
     }
-
-    /// A stop that waits in vain for the region says so.
-    fn says_why(&self, error: EndError) -> EndError {
-        match error {
-            EndError::StopTimedOut { limit } if self.keep.as_ref().is_some_and(|keep| !keep.has_all()) => {
-                EndError::StopUnkept { limit }
-            }
-            error => error,
-        }
-    }
 }
 
 impl Drop for Running {
@@ -263,10 +253,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let begun = Instant::now();
     settings.process.ports = settings.outputs.iter().map(crate::port::OutputPort::declared).collect();
     settings.process.entropy = fastrand::u64(..);
-    let prepared = keep::prepare(&settings).map_err(Box::new)?;
-    // Who had the place of a directory that was filled is cut off from its log.
-    let filled = prepared.as_ref().is_some_and(keep::Prepared::has_filled);
-    settings.places.iter_mut().for_each(|places| places.take |= filled);
+    let prepared = keeping::prepare(&mut settings)?;
     let mut opened = open(&settings)?;
     let threads = match settings.ingress.threads {
         0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
@@ -377,11 +364,7 @@ impl Life {
         for panics in 0.. {
             let (OpenDisk { journal, disk, mut storage, report }, opening) = match opened.take() {
                 Some(opened) => opened,
-                None => {
-                    let mut opened = open(&self.settings)?;
-                    self.keep_up(&mut opened.0)?;
-                    opened
-                }
+                None => self.open_again()?,
             };
             let begun = Instant::now();
             let mut replay_begun = begun;

@@ -1,9 +1,10 @@
 //! A service at level peers: the region has what a life begins with before anybody hears of that life.
 
-use super::{EndError, Life, StartError};
+use super::{EndError, Life, Running, StartError, open};
 use crate::core::copy_log;
 use crate::driver::Shared;
 use crate::keep::{self, KeepError, KeptStart, NotKept};
+use crate::settings::Settings;
 use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
 use mainstay_disk::mapped_pages::MappedPages;
@@ -14,8 +15,37 @@ use mainstay_process::handler::AnyHandler;
 use mainstay_process::kept::keeper::Acknowledged;
 use mainstay_process::process::Process;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Finds the region, and fills an empty directory.
+pub(super) fn prepare(settings: &mut Settings) -> Result<Option<keep::Prepared>, StartError> {
+    let prepared = keep::prepare(settings).map_err(Box::new)?;
+    // Who had the place of a directory that was filled is cut off from its log.
+    let filled = prepared.as_ref().is_some_and(keep::Prepared::has_filled);
+    settings.places.iter_mut().for_each(|places| places.take |= filled);
+    Ok(prepared)
+}
+
+impl Running {
+    /// A stop that waits in vain for the region says so.
+    pub(super) fn says_why(&self, error: EndError) -> EndError {
+        match error {
+            EndError::StopTimedOut { limit } if self.keep.as_ref().is_some_and(|keep| !keep.has_all()) => {
+                EndError::StopUnkept { limit }
+            }
+            error => error,
+        }
+    }
+}
 
 impl Life {
+    /// Opens the directory for a recovery in place.
+    pub(super) fn open_again(&self) -> Result<(OpenDisk, Duration), StartError> {
+        let mut opened = open(&self.settings)?;
+        self.keep_up(&mut opened.0)?;
+        Ok(opened)
+    }
+
     /// Has the region keep the log of a directory that has just been opened.
     pub(super) fn begin_keeping(
         self: &Arc<Self>,
@@ -44,7 +74,7 @@ impl Life {
     }
 
     /// Before a recovery in place: the region has all of the journal.
-    pub(super) fn keep_up(&self, opened: &mut OpenDisk) -> Result<(), StartError> {
+    fn keep_up(&self, opened: &mut OpenDisk) -> Result<(), StartError> {
         let Some(keep) = self.keep.get() else { return Ok(()) };
         let end = opened.report.end;
         let mut bytes = Vec::new();
