@@ -97,6 +97,7 @@ impl Setting<'_> {
             create_directory: true,
             hint: "mainstay bench journal".to_owned(),
             stripes: Vec::new(),
+            kept: false,
             record: None,
         }
     }

@@ -20,7 +20,7 @@ pub struct Empty {
 /// [`OpenDiskError`]: it cannot be used, or is in use for something else or by somebody else. Nothing in it was changed.
 pub fn make_or_lock(directory: &Path, options: &Options) -> Result<Option<Empty>, OpenDiskError> {
     make_directory(directory, options.create_directory)?;
-    refuse_foreign_files(directory)?;
+    refuse_foreign_files(directory, true)?;
     let holds = || directory.join(SUPERBLOCK_FILE).exists();
     if holds() {
         return Ok(None);

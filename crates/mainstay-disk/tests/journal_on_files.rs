@@ -1,6 +1,7 @@
 //! The journal on real files, in one process: every test runs on both backends.
 
 use mainstay_disk::disk::Backend;
+use mainstay_disk::fill;
 use mainstay_disk::log::Log;
 use mainstay_disk::open::{OpenDisk, OpenDiskError, Options, open};
 use mainstay_disk::record::RecordOptions;
@@ -31,6 +32,7 @@ fn options(backend: Backend, geometry: Geometry) -> Options {
         create_directory: true,
         hint: "test".to_owned(),
         stripes: Vec::new(),
+        kept: false,
         record: None,
     }
 }
@@ -276,6 +278,27 @@ fn a_directory_in_use_or_of_something_else_is_refused_with_the_reason() {
     let refused = open(&foreign, &options(Backend::Auto, SMALL)).expect_err("foreign");
     assert!(refused.to_string().contains("`cat.jpg`"), "{refused}");
     assert_eq!(fs::read_dir(&foreign).expect("listed").count(), 1, "nothing was changed");
+
+    // What a service has that lost its superblock is not begun from nothing; nor what a region keeps, by who was not told.
+    let lost = directory.path().join("lost");
+    fs::create_dir(&lost).expect("made");
+    let refuse = |file: &str, kept: bool| {
+        let refused = open(&lost, &Options { kept, ..options(Backend::Auto, SMALL) }).expect_err("foreign");
+        assert!(refused.to_string().contains(&format!("`{file}`")), "{refused}");
+    };
+    for file in ["checkpoint-0000000000001000", "keep.old"] {
+        fs::write(lost.join(file), b"whatever").expect("written");
+        refuse(file, false);
+        refuse(file, true);
+        let refused = fill::make_or_lock(&lost, &options(Backend::Auto, SMALL)).expect_err("foreign");
+        assert!(matches!(refused, OpenDiskError::ForeignFiles { .. }), "{refused}");
+        fs::remove_file(lost.join(file)).expect("removed");
+    }
+    fs::write(lost.join("keep"), b"whatever").expect("written");
+    refuse("keep", false);
+    fs::write(lost.join("checkpoint-0000000000001000"), b"whatever").expect("written");
+    let empty = fill::make_or_lock(&lost, &options(Backend::Auto, SMALL)).expect("its making was cut short");
+    assert!(empty.is_some(), "it holds no journal");
 
     let mut absent = options(Backend::Auto, SMALL);
     absent.create_directory = false;

@@ -38,6 +38,7 @@ fn options(backend: Backend) -> Options {
         create_directory: true,
         hint: "the child".to_owned(),
         stripes: Vec::new(),
+        kept: false,
         record: None,
     }
 }

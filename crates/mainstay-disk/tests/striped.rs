@@ -46,6 +46,7 @@ impl Directories {
             create_directory: true,
             hint: "test".to_owned(),
             stripes: stripes.iter().map(|name| self.path(name)).collect(),
+            kept: false,
             record: None,
         }
     }

@@ -6,6 +6,7 @@
 //!     keep/{NAME}/owner                          whose log it is: directory, life, start      the fence: watched by every write
 //!     keep/{NAME}/end                            up to where it has whole records             changed with every addition, under its own version
 //!     keep/{NAME}/manifest                       which checkpoint, which starts wrote what    changed under its own version
+//!     keep/{NAME}/left                           the start that left, if one did: nobody's since
 //!     keep/{NAME}/START/log/PIECE                64 KiB of the log, of that start alone; its last piece grows
 //!     keep/{NAME}/START/checkpoint/LSN/NUMBER    256 KiB of the checkpoint's file
 //!
@@ -26,6 +27,7 @@
 
 pub mod attach;
 pub mod keeper;
+pub mod leave;
 pub mod manifest;
 pub mod note;
 pub mod shelf;
@@ -254,6 +256,26 @@ pub enum KeptError {
     Unbegun {
         /// Whose log.
         name: String,
+    },
+    /// Leaving with a directory that has nothing to leave with.
+    #[error(
+        "this directory has no journal of `{name}`, which a region keeps: at another level it would begin from nothing. Nothing in the region was \
+         changed. Leave with the directory that was `{name}` last; or, if that is gone, start this one without --keep-leave first: it is filled"
+    )]
+    LeavesEmpty {
+        /// Whose log.
+        name: String,
+    },
+    /// Files of a journal without its superblock, in a directory that was never kept.
+    #[error(
+        "this directory holds `{file}` and no journal that could be opened, and was not kept as `{name}`: nothing was changed. Name an empty \
+         directory, which is filled from the region; look into this one before it is removed"
+    )]
+    Leftover {
+        /// Whose log.
+        name: String,
+        /// One of its files.
+        file: String,
     },
     /// The region does not know a directory, or its last start, that it had kept.
     #[error(

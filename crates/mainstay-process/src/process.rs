@@ -352,8 +352,10 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let mut discarded = Vec::new();
         self.gate.advance(Mark::Appended, self.journal.end().0, &mut released, &mut discarded);
         self.gate.advance(Mark::Durable, self.journal.durable().0, &mut released, &mut discarded);
-        for (mark, value) in self.keeping_marks() {
-            self.gate.advance(mark, value, &mut released, &mut discarded);
+        if self.config.level == Level::Peers {
+            for (mark, value) in self.keeping_marks() {
+                self.gate.advance(mark, value, &mut released, &mut discarded);
+            }
         }
         if let Some(links) = &mut self.history.links {
             links.logging.safe(safe);
@@ -423,8 +425,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// One sync for everything that waits for one, and none if nothing does.
     fn drained(&mut self) {
         let flush = self.flush_logging();
-        // At other levels they wait for something else than this disk.
-        let logged = self.logged.back().filter(|_| self.config.level == Level::Disk);
+        // At level peers they wait for the region, and for no disk.
+        let logged = self.logged.back().filter(|_| self.config.level != Level::Peers);
         let logged = logged.map(|last| last.appended.end.0);
         let checkpoint = self.schedule.wants_durable().map(|lsn| lsn.0);
         let stopping = matches!(self.life, Life::Stopping { .. }).then(|| self.journal.end().0);

@@ -238,6 +238,9 @@ impl Core {
                     Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
                     Effect::Keep { from, to } => {
                         let log = (self.process.journal(), &mut self.storage, &*self.disk);
+                        if self.keeping.bytes.is_empty() {
+                            self.keeping.from = from;
+                        }
                         copy_log(log, (from, to), &mut self.keeping.bytes);
                         self.keeping.ends.push(to);
                     }
@@ -390,6 +393,8 @@ impl Core {
 #[derive(Default)]
 struct Keeping {
     keep: Option<Keep>,
+    /// Where the bytes begin, if there are any.
+    from: Lsn,
     bytes: Vec<u8>,
     /// Where records end among them.
     ends: Vec<Lsn>,
@@ -403,7 +408,7 @@ impl Keeping {
             && (!self.bytes.is_empty() || self.confirm > self.confirm_asked)
         {
             self.confirm_asked = self.confirm;
-            keep.put(&mut self.bytes, &mut self.ends, self.confirm);
+            keep.put(self.from, &mut self.bytes, &mut self.ends, self.confirm);
         }
     }
 }

@@ -90,6 +90,7 @@ fn run(directory: &Path, me: u32, policy: Policy, addresses: &[SocketAddr]) -> R
             create_directory: true,
             hint: "test".to_owned(),
             stripes: Vec::new(),
+            kept: false,
             record: None,
         },
         process: Config {

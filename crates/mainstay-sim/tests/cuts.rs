@@ -82,6 +82,7 @@ fn record(directory: &Path, recording: &Path, requests: u64, skip_syncs: Range<u
             create_directory: true,
             hint: "test".to_owned(),
             stripes: Vec::new(),
+            kept: false,
             record: Some(RecordOptions { skip_syncs: skip_syncs.clone(), ..RecordOptions::new(recording) }),
         };
         let OpenDisk { journal, disk, mut storage, report } = open(directory, &options).expect("it opens");

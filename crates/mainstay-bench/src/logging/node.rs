@@ -196,6 +196,7 @@ impl Recoverable {
                 create_directory: true,
                 hint: "mainstay bench logging".to_owned(),
                 stripes: Vec::new(),
+                kept: false,
                 record: None,
             },
             process,

@@ -178,6 +178,7 @@ pub(super) fn open_striped(
         create_directory: true,
         hint: "mainstay bench logging-cost".to_owned(),
         stripes,
+        kept: false,
         record: None,
     };
     Ok(Log::new(open(directory, &options)?))

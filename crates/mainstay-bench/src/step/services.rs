@@ -74,6 +74,7 @@ pub(super) fn disk_options() -> Options {
         create_directory: true,
         hint: "mainstay bench step".to_owned(),
         stripes: Vec::new(),
+        kept: false,
         record: None,
     }
 }

@@ -240,8 +240,10 @@ fn a_directory_is_kept_from_any_level_on_and_not_used_when_it_is_behind() {
     assert!(said.contains("has taken over since this directory was used last"), "{said}");
     // The same start, and less of the log, as after a power loss.
     std::fs::copy(folder.path("home").join("keep"), folder.path("behind").join("keep")).expect("it is there");
-    let said = refused(&folder, "behind", &flags);
-    assert!(said.contains("it lost power, or was repaired"), "{said}");
+    for told in [&flags[..], &[&flags[..], &["--keep-anew"]].concat()] {
+        let said = refused(&folder, "behind", told);
+        assert!(said.contains("it lost power, or was repaired"), "{said}");
+    }
     std::fs::remove_dir_all(folder.path("home")).expect("it is there");
     let service = Service::start(&folder, "elsewhere", &flags);
     assert_eq!(service.view()["accounts"][0]["balance"], 202);
@@ -319,6 +321,9 @@ fn a_directory_that_is_kept_serves_without_its_region_only_when_it_has_left_it()
     let leave = ["--level", "process", "--keep", &keep, "--keep-leave"];
     let said = refused(&folder, "copy", &leave);
     assert!(said.contains("has taken over since this directory was used last"), "{said}");
+    let said = refused(&folder, "nothing", &leave);
+    assert!(said.contains("has no journal of `ledger`"), "{said}");
+    assert!(!folder.path("nothing").join("superblock").exists());
     let service = Service::start(&folder, "home", &leave);
     assert_eq!(service.call("three", &deposit("ann")).status, 200);
     service.kill();

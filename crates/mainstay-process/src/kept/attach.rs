@@ -1,5 +1,4 @@
-//! A start at level peers: who owns the log, an empty directory is filled, a directory is compared with the region and gives it what it lacks. And
-//! the way back to another level.
+//! A start at level peers: who owns the log, an empty directory is filled, a directory is compared with the region and gives it what it lacks.
 
 use super::manifest::{KeptCheckpoint, Sizes};
 use super::note::Note;
@@ -8,7 +7,7 @@ use super::{KeptError, Owner, Start, Store, Trouble};
 use crate::checkpoint::{final_name, load, parse_name, positions};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::fill::{FillError, Filling, Origin, read_bytes};
-use mainstay_journal::format::RECORD_HEADER_BYTES;
+use mainstay_journal::format::{RECORD_HEADER_BYTES, segment_file_slot};
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::open::OpenReport;
 use mainstay_journal::reader::Reader;
@@ -43,7 +42,7 @@ pub struct Directory<'a> {
 
 /// What a start does about the owner that it found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+pub(super) enum Verdict {
     /// Give the region all that this directory has, in the place of what is there.
     Begin,
     /// Go on with this directory.
@@ -53,32 +52,44 @@ enum Verdict {
 }
 
 /// What is known when it is judged.
-struct Case<'a> {
+pub(super) struct Case<'a> {
     name: &'a str,
     wish: Wish<'a>,
     note: Option<&'a Note>,
     has_journal: bool,
     /// The identity of that journal.
     store: Option<StoreId>,
+    /// The end of it.
+    here: Lsn,
     owner: Option<&'a Owner>,
+    /// Where there is no owner: the start that left.
+    left: Option<Start>,
+    /// Up to where the region has the log.
+    kept: Lsn,
     /// Whether the region has all that a recovery needs.
     is_whole: bool,
 }
 
 impl Case<'_> {
-    fn judge(&self) -> Result<Verdict, KeptError> {
+    pub(super) fn judge(&self) -> Result<Verdict, KeptError> {
         let Self { wish, note, .. } = self;
         let name = || self.name.to_owned();
         let may_be_last = self.has_journal || note.is_none();
         if wish.anew && may_be_last && self.owner.is_none_or(|owner| self.may_replace(owner)) {
-            return Ok(Verdict::Begin);
+            // What was acknowledged and is in the region alone is not given up, whatever was asked for.
+            return match self.owner.is_some() && self.is_whole && self.here < self.kept {
+                true => Err(KeptError::Behind { name: name(), here: self.here, kept: self.kept }),
+                false => Ok(Verdict::Begin),
+            };
         }
         if let Some(note) = note {
             note.check(self.name, wish.region)?;
         }
         let Some(owner) = self.owner else {
             return match note {
-                Some(_) if self.has_journal => Err(KeptError::RegionLost { name: name() }),
+                Some(note) if self.has_journal && !self.left.is_some_and(|left| note.has(left)) => {
+                    Err(KeptError::RegionLost { name: name() })
+                }
                 _ if wish.new => Ok(Verdict::Begin),
                 _ => Err(KeptError::Unknown { name: name(), region: wish.region.to_owned() }),
             };
@@ -104,9 +115,9 @@ impl Case<'_> {
 
     /// Whether keeping this directory anew takes nothing from a later owner, as far as anybody can tell.
     fn may_replace(&self, owner: &Owner) -> bool {
-        let is_last = |note: &Note| note.has(owner.start) || self.is_later(note, owner);
+        let is_last = |note: &Note| note.has(owner.start) || note.last.number > owner.start.number;
         let noted = self.note.filter(|note| note.check(self.name, self.wish.region).is_ok());
-        !self.is_whole || self.has_journal && noted.is_some_and(is_last)
+        !self.is_whole || self.store == Some(owner.store) && noted.is_some_and(is_last)
     }
 
     /// Whether the region has gone back to an earlier start of this directory.
@@ -116,16 +127,22 @@ impl Case<'_> {
 }
 
 impl<S: Store> Shelf<S> {
-    fn in_trouble(&self, trouble: Trouble) -> KeptError {
+    pub(super) fn in_trouble(&self, trouble: Trouble) -> KeptError {
         KeptError::Trouble { name: self.name().to_owned(), trouble }
     }
 
     /// `report`: of a directory with a journal.
-    fn case<'a>(&'a self, wish: Wish<'a>, note: Option<&'a Note>, report: Option<&OpenReport>) -> Case<'a> {
+    pub(super) fn case<'a>(
+        &'a self,
+        wish: Wish<'a>,
+        note: Option<&'a Note>,
+        report: Option<&OpenReport>,
+    ) -> Case<'a> {
         let report = report.filter(|report| !report.created);
         let (has_journal, store) = (report.is_some(), report.map(|report| report.store));
         let (owner, is_whole) = (self.owner.as_ref(), self.is_whole());
-        Case { name: self.name(), wish, note, has_journal, store, owner, is_whole }
+        let (here, kept, left) = (report.map_or(Lsn::ZERO, |report| report.end), self.end(), self.left);
+        Case { name: self.name(), wish, note, has_journal, store, here, owner, left, kept, is_whole }
     }
 
     /// Becomes the owner by a new start, noted first.
@@ -135,7 +152,9 @@ impl<S: Store> Shelf<S> {
             let none = Note { region, name: name.clone(), last: Start::default(), before: Vec::new() };
             let before = Note::read(storage)?.filter(|note| note.check(&name, wish.region).is_ok());
             let found = self.owner.as_ref().map(|owner| owner.start);
-            let note = before.unwrap_or(none).next(found, wish.drawn);
+            let mut note = before.unwrap_or(none).next(found, wish.drawn);
+            // It has ended its part: a region that goes back to it has lost this one.
+            note.before.retain(|before| Some(*before) != self.left);
             note.write(storage)?;
             match self.own(Owner { start: note.last, ..owner.clone() }).and_then(|()| self.read_rest()) {
                 Ok(()) => return Ok(()),
@@ -161,6 +180,12 @@ impl<S: Store> Shelf<S> {
         let note = Note::read(storage)?;
         if self.case(wish, note.as_ref(), None).judge()? != Verdict::Fill {
             return Ok(None);
+        }
+        let is_part = |name: &str| segment_file_slot(name).is_some() || parse_name(name).is_some();
+        if note.is_none()
+            && let Some(part) = storage.list()?.into_iter().find(|file| is_part(&file.name))
+        {
+            return Err(KeptError::Leftover { name: self.name().to_owned(), file: part.name });
         }
         let before = self.owner.clone().expect("there is something to fill it from");
         // Before anything is read: nothing is added to it any more.
@@ -238,16 +263,15 @@ impl<S: Store> Shelf<S> {
         let life = report.generation.0.max(self.owner.as_ref().map_or(0, |owner| owner.life));
         let start = Start::default();
         let owner = Owner { store: report.store, life, start, page_bytes, pages, segment_pages };
-        if verdict == Verdict::GoOn
-            && let Some(other) = self.owner.as_ref().filter(|other| other.store != owner.store)
-        {
-            return Err(KeptError::Elsewhere { name: self.name().to_owned(), by: other.clone() });
-        }
         if verdict == Verdict::GoOn {
-            self.compare(directory)?;
+            self.compare_as_owner(directory)?;
         }
         self.take(directory.storage, owner, wish)?;
         if verdict == Verdict::Begin {
+            if self.is_whole() && report.end < self.end() {
+                let (name, here, kept) = (self.name().to_owned(), report.end, self.end());
+                return Err(KeptError::Behind { name, here, kept });
+            }
             return self.give_all(directory);
         }
         // Again: what was read before may have changed until it was taken.
@@ -264,6 +288,14 @@ impl<S: Store> Shelf<S> {
             self.finish_checkpoint(of, log_from).map_err(|trouble| self.in_trouble(trouble))?;
         }
         Ok(())
+    }
+
+    /// Whether the directory is the owner's, and compares as that.
+    pub(super) fn compare_as_owner(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
+        match self.owner.as_ref().filter(|owner| owner.store != directory.report.store) {
+            Some(by) => Err(KeptError::Elsewhere { name: self.name().to_owned(), by: by.clone() }),
+            None => self.compare(directory),
+        }
     }
 
     /// Whether the directory has all that the region has, and the same in the place where that ends.
@@ -384,23 +416,6 @@ impl<S: Store> Shelf<S> {
         }
         Ok((None, report.first))
     }
-
-    /// Leaves level peers with a directory that is the last one: the region forgets whose the log was, so that no other directory is filled from what it
-    /// has, and the directory may serve at another level.
-    ///
-    /// # Errors
-    /// [`KeptError`]; the directory is at level peers still.
-    pub fn leave(&mut self, directory: &mut Directory<'_>, wish: Wish<'_>) -> Result<(), KeptError> {
-        let Some(note) = Note::read(directory.storage)? else { return Ok(()) };
-        if self.case(wish, Some(&note), Some(directory.report)).judge()? == Verdict::GoOn {
-            self.compare(directory)?;
-        }
-        if self.owner.is_some() {
-            self.disown().map_err(|trouble| self.in_trouble(trouble))?;
-        }
-        Note::remove(directory.storage)?;
-        Ok(())
-    }
 }
 
 pub(super) fn file_bytes(storage: &mut dyn Storage, file: &str) -> Result<u64, StorageError> {
@@ -454,13 +469,16 @@ mod tests {
         Note { region, name, last: start(last), before: vec![start(last - 1)] }
     }
 
-    /// `told`: n for new, a for anew, j for a journal in the directory, w for a region that has all.
+    /// `told`: n for new, a for anew, j for a journal in the directory, w for a region that has all, b for a journal that ends
+    /// before the region's log, l for a region that start 3 has left.
     fn judged(owner: Option<&Owner>, note: Option<&Note>, told: &str) -> Result<Verdict, KeptError> {
         let is = |letter| told.contains(letter);
         let wish = Wish { region: "data", new: is('n'), anew: is('a'), drawn: 0 };
         let store = is('j').then_some(StoreId([1; 16]));
         let (has_journal, is_whole) = (is('j'), is('w'));
-        Case { name: "shop", wish, note, has_journal, store, owner, is_whole }.judge()
+        let (here, kept, left) =
+            (Lsn(9), if is('b') { Lsn(10) } else { Lsn(9) }, is('l').then_some(start(3)));
+        Case { name: "shop", wish, note, has_journal, store, here, owner, left, kept, is_whole }.judge()
     }
 
     #[test]
@@ -472,6 +490,9 @@ mod tests {
         assert!(matches!(judged(None, Some(&note(3)), "nj"), Err(KeptError::RegionLost { .. })));
         assert_eq!(judged(None, Some(&note(3)), "aj"), Ok(Verdict::Begin));
         assert_eq!(judged(None, Some(&note(1)), "n"), Ok(Verdict::Begin), "it never came to be");
+        assert_eq!(judged(None, Some(&note(3)), "nlj"), Ok(Verdict::Begin), "it has left");
+        assert!(matches!(judged(None, Some(&note(3)), "lj"), Err(KeptError::Unknown { .. })));
+        assert!(matches!(judged(None, Some(&note(9)), "nlj"), Err(KeptError::RegionLost { .. })));
         for (note, told) in [(None, "nw"), (None, "njw"), (Some(note(9)), "njw")] {
             let refused = judged(Some(&owner(5)), note.as_ref(), told);
             assert!(matches!(refused, Err(KeptError::Known { .. })), "{told}");
@@ -503,6 +524,10 @@ mod tests {
         let back = judged(Some(&owner(5)), Some(&note(9)), "jw");
         assert!(matches!(back, Err(KeptError::RegionLost { .. })), "the region has gone back: {back:?}");
         assert_eq!(judged(Some(&owner(5)), Some(&note(9)), "ajw"), Ok(Verdict::Begin));
+        for last in [5, 9] {
+            let refused = judged(Some(&owner(5)), Some(&note(last)), "ajwb");
+            assert!(matches!(refused, Err(KeptError::Behind { .. })), "only the region has it: {refused:?}");
+        }
         // Numbers of another directory, or under another name, say nothing.
         let other = Owner { store: StoreId([2; 16]), ..owner(5) };
         for told in ["jw", "ajw"] {

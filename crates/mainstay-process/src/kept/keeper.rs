@@ -204,7 +204,7 @@ impl<S: Store> Keeper<S> {
         };
         match () {
             () if self.life > self.life_named => Some(Job::Life),
-            () if writes && !(self.wrote && background.is_some()) => Some(Job::Write),
+            () if writes && (!self.wrote || self.is_stuck || background.is_none()) => Some(Job::Write),
             () if background.is_some() && !self.is_stuck => background,
             () if self.confirm > self.confirmed => Some(Job::Confirm),
             () if look => Some(Job::Look),

@@ -29,6 +29,8 @@ pub struct Shelf<S> {
     pub(super) sizes: Sizes,
     pub(super) owner: Option<Owner>,
     owner_version: Option<Version>,
+    /// Where there is no owner: the start that left.
+    pub(super) left: Option<Start>,
     pub(super) manifest: Manifest,
     manifest_version: Option<Version>,
     end: Option<End>,
@@ -63,6 +65,7 @@ impl<S: Store> Shelf<S> {
             sizes,
             owner: None,
             owner_version: None,
+            left: None,
             manifest: Manifest::default(),
             manifest_version: None,
             end: None,
@@ -79,6 +82,7 @@ impl<S: Store> Shelf<S> {
 
     pub(super) fn read_owner(&mut self) -> Result<(), Trouble> {
         (self.owner, self.owner_version) = self.read("owner")?.unzip();
+        self.left = if self.owner.is_none() { self.read("left")?.map(|(left, _)| left) } else { None };
         Ok(())
     }
 
@@ -181,17 +185,42 @@ impl<S: Store> Shelf<S> {
         Ok(())
     }
 
-    /// Removes the owner's entry, if it is the one that is known: nobody is filled from what is there any more, and nothing is added to it.
-    pub(super) fn disown(&mut self) -> Result<(), Trouble> {
-        let key = self.key("owner");
-        let wrote =
-            self.store.write(vec![(key.clone(), self.owner_version)], vec![Change::Remove { key }])?;
-        match wrote {
-            Wrote::Done(_) => Ok(()),
-            Wrote::Differs => match self.read::<Owner>("owner")? {
-                Some((found, _)) => Err(Trouble::Taken(found)),
-                None => Ok(()),
-            },
+    /// Removes the owner's entry and the end, and names all that was kept as surplus, if nothing of that has changed: nobody is filled from it any
+    /// more, whatever becomes of the next start. Whether it is done; if not, everything was read again.
+    pub(super) fn disown(&mut self) -> Result<bool, Trouble> {
+        let (start, mut manifest) = (self.start(), self.manifest.clone());
+        self.discard_whole(&mut manifest);
+        manifest.surplus.extend(manifest.begun.take());
+        let [owner, end] = ["owner", "end"].map(|what| self.key(what));
+        let watched = vec![
+            (owner.clone(), self.owner_version),
+            (end.clone(), self.end_version),
+            (self.key("manifest"), self.manifest_version),
+        ];
+        let removed = [owner, end].map(|key| Change::Remove { key });
+        let put = [self.put("manifest", &manifest), self.put("left", &start)];
+        if let Wrote::Done(_) = self.store.write(watched, removed.into_iter().chain(put).collect())? {
+            return Ok(true);
+        }
+        let before = self.owner.clone();
+        self.read_owner()?;
+        self.read_rest()?;
+        match &self.owner {
+            None if self.left == Some(start) => Ok(true),
+            None => Err(Trouble::Lost),
+            found if *found == before => Ok(false),
+            Some(found) => Err(Trouble::Taken(found.clone())),
+        }
+    }
+
+    /// Names as surplus what `manifest` has as whole.
+    fn discard_whole(&self, manifest: &mut Manifest) {
+        let Some(before) = manifest.whole.take() else { return };
+        manifest.surplus.extend(before.checkpoint.map(stock_of_checkpoint));
+        let last = before.stretches.len().saturating_sub(1);
+        for (place, stretch) in before.stretches.iter().enumerate() {
+            let to = if place == last { self.written() } else { stretch.to };
+            manifest.surplus.extend(stock_of(stretch, to, self.sizes));
         }
     }
 
@@ -410,15 +439,7 @@ impl<S: Store> Shelf<S> {
         let start = self.start();
         while self.end.is_none_or(|end| end.start != start) {
             let mut manifest = self.manifest.clone();
-            if let Some(before) = manifest.whole.take() {
-                let last_to = self.written();
-                manifest.surplus.extend(before.checkpoint.map(stock_of_checkpoint));
-                let last = before.stretches.len().saturating_sub(1);
-                for (place, stretch) in before.stretches.iter().enumerate() {
-                    let to = if place == last { last_to } else { stretch.to };
-                    manifest.surplus.extend(stock_of(stretch, to, self.sizes));
-                }
-            }
+            self.discard_whole(&mut manifest);
             let stretch = Stretch { start, from, piece_from: from.0 / self.sizes.piece_bytes, to };
             manifest.whole = Some(Whole { checkpoint, log_from: from, stretches: vec![stretch] });
             manifest.begun = None;

@@ -67,9 +67,12 @@ fn a_directory_that_is_behind_is_refused() {
     live(&mut life, 3..6);
     copy_note(&killed(life), &mut behind);
     let before = region.borrow().entries.clone();
-    let (error, _) = refused(begin(behind, Link::to(&region), wish(3), config.clone()));
-    assert!(matches!(error, KeptError::Behind { .. }), "{error}");
-    assert_eq!(region.borrow().entries, before, "nothing was changed");
+    for anew in [false, true] {
+        let wish = Wish { anew, ..wish(3) };
+        let (error, _) = refused(begin(behind.clone(), Link::to(&region), wish, config.clone()));
+        assert!(matches!(error, KeptError::Behind { .. }), "whatever was asked for: {error}");
+        assert_eq!(region.borrow().entries, before, "nothing was changed");
+    }
     assert_eq!(lines(&begun(begin(MemoryStorage::default(), Link::to(&region), wish(4), config))), 6);
 }
 
@@ -183,6 +186,129 @@ fn a_question_is_answered_by_nothing_but_what_was_asked_behind_it() {
     assert_eq!(life.keeper.acknowledged().confirmed, before + 1);
 }
 
+/// Leaves with a directory, which is opened at another level.
+fn leave(storage: MemoryStorage, link: Link, config: Config) -> (Result<(), KeptError>, World) {
+    let config = Config { level: Level::Process, ..config };
+    let mut world = World::open(storage, config, Memo::default()).expect("it recovers");
+    let World { storage, catalog, report, .. } = &mut world;
+    let left = match Shelf::find(link, NAME, SMALL) {
+        Ok(mut shelf) => shelf.leave(&mut Directory { storage, catalog, report }, wish(3)),
+        Err(trouble) => Err(KeptError::Trouble { name: NAME.to_owned(), trouble }),
+    };
+    (left, world)
+}
+
+/// A region that has something, and the directory of the last life there.
+fn with_a_past(seed: u64, config: &Config) -> (Rc<RefCell<Region>>, MemoryStorage) {
+    let region = Region::new(seed);
+    let mut life = first_life(&region, config.clone());
+    live(&mut life, 0..9);
+    let storage = killed(life);
+    (region, storage)
+}
+
+#[test]
+fn leaving_comes_to_its_end_wherever_it_is_cut_off() {
+    let config = peers(8);
+    let (mut cut, mut lost) = (0, 0);
+    for seed in 0..600 {
+        let (region, storage) = with_a_past(seed, &config);
+        // Cut off after so many questions; or every answer may be lost, and what was asked for be done or not.
+        let (left, faults) = if seed < 20 { (Some(seed), 0) } else { (None, 15) };
+        let (said, world) = leave(storage, Link { left, faults, ..Link::to(&region) }, config.clone());
+        let owned = region.borrow().entries.keys().any(|key| key.ends_with(b"/owner"));
+        cut += u32::from(said.is_err());
+        lost += u32::from(said.is_err() && !owned);
+        assert!(said.is_err() || !owned);
+        let (said, world) = leave(world.killed(), Link::to(&region), config.clone());
+        assert_eq!((said, world.storage.bytes("keep")), (Ok(()), None), "seed {seed}");
+        // Not noted any more: nothing is asked but whether somebody else is that process.
+        assert_eq!(leave(world.killed(), Link::to(&region), config.clone()).0, Ok(()), "seed {seed}");
+        let (error, _) = refused(begin(MemoryStorage::default(), Link::to(&region), wish(4), config.clone()));
+        assert!(matches!(error, KeptError::Unknown { .. }), "seed {seed}: {error}");
+    }
+    assert!(cut > 200 && lost > 3, "{cut} were cut off, {lost} of them when it was done");
+}
+
+#[test]
+fn what_was_kept_before_somebody_left_fills_nobody_when_he_comes_back() {
+    let config = peers(9);
+    let mut unbegun = 0;
+    for left in 0.. {
+        let (region, storage) = with_a_past(left, &config);
+        let (said, mut world) = leave(storage, Link::to(&region), config.clone());
+        assert_eq!(said, Ok(()));
+        for name in 20..23 {
+            world.say(name, &format!("say {name}"));
+        }
+        world.settle();
+        let new = Wish { new: true, ..wish(5) };
+        let link = Link { left: Some(left), ..Link::to(&region) };
+        let Err((_, again)) = begin(world.killed(), link, new, config.clone()) else {
+            let entries = region.borrow().entries.clone();
+            let kept = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains("/log/");
+            assert_eq!(lines(&revive(entries, config.clone())), 12);
+            let mut life = begun(begin(MemoryStorage::default(), Link::to(&region), wish(6), config.clone()));
+            let before = region.borrow().entries.keys().filter(kept).count();
+            live(&mut life, 23..24);
+            let after = region.borrow().entries.keys().filter(kept).count();
+            assert!(after < before, "what was kept before is removed: {before} pieces, {after} of them now");
+            break;
+        };
+        if region.borrow().entries.keys().any(|key| key.ends_with(b"/owner")) {
+            unbegun += 1;
+            let elsewhere = begin(MemoryStorage::default(), Link::to(&region), wish(6), config.clone());
+            let (error, _) = refused(elsewhere);
+            assert!(matches!(error, KeptError::Unbegun { .. }), "{error}");
+            let life = begun(begin(again, Link::to(&region), new, config.clone()));
+            assert_eq!(lines(&life), 12);
+        }
+    }
+    assert!(unbegun > 2, "{unbegun} of them had begun");
+}
+
+#[test]
+fn nobody_leaves_with_a_directory_that_has_nothing() {
+    let config = peers(10);
+    let (region, _) = with_a_past(10, &config);
+    let find = || Shelf::find(Link::to(&region), NAME, SMALL).expect("the region answers");
+    let said = find().refuse_leaving_empty(&mut MemoryStorage::default());
+    assert!(matches!(said, Err(KeptError::LeavesEmpty { .. })), "{said:?}");
+    // Half filled: it is noted, and has no journal yet; nor is one that was made since the one that is kept.
+    let half = Link { left: Some(9), ..Link::to(&region) };
+    let (_, mut half) = refused(begin(MemoryStorage::default(), half, wish(2), config.clone()));
+    assert!(half.bytes("keep").is_some() && is_empty(&half));
+    let said = find().refuse_leaving_empty(&mut half);
+    assert!(matches!(said, Err(KeptError::LeavesEmpty { .. })), "{said:?}");
+    let before = region.borrow().entries.clone();
+    let (said, world) = leave(half, Link::to(&region), config.clone());
+    assert!(matches!(said, Err(KeptError::LeavesEmpty { .. })), "{said:?}");
+    let made = world.killed();
+    let (said, world) = leave(made, Link::to(&region), config.clone());
+    assert!(matches!(said, Err(KeptError::Elsewhere { .. } | KeptError::Behind { .. })), "{said:?}");
+    let anew = Wish { anew: true, ..wish(3) };
+    let (error, _) = refused(begin(world.killed(), Link::to(&region), anew, config.clone()));
+    assert!(matches!(error, KeptError::Elsewhere { .. } | KeptError::Behind { .. }), "{error}");
+    assert_eq!(region.borrow().entries, before, "nothing was changed");
+    assert_eq!(lines(&begun(begin(MemoryStorage::default(), Link::to(&region), wish(4), config))), 9);
+}
+
+#[test]
+fn a_directory_that_lost_its_superblock_and_was_never_kept_is_not_filled() {
+    let config = peers(11);
+    let (region, _) = with_a_past(11, &config);
+    let mut other = World::new(config.clone());
+    other.say(1, "say something that was never kept");
+    other.settle();
+    let mut other = other.killed();
+    other.remove("superblock").expect("it is there");
+    let files = other.list().expect("it lists");
+    let before = region.borrow().entries.clone();
+    let (error, mut left) = refused(begin(other, Link::to(&region), wish(2), config));
+    assert!(matches!(error, KeptError::Leftover { .. }), "{error}");
+    assert_eq!((left.list().expect("it lists"), &region.borrow().entries), (files, &before));
+}
+
 #[test]
 fn who_leaves_fills_nobody_and_who_was_replaced_may_not_leave() {
     let (region, config) = (Region::new(7), peers(7));
@@ -192,14 +318,7 @@ fn who_leaves_fills_nobody_and_who_was_replaced_may_not_leave() {
     let mut life = begun(begin(MemoryStorage::default(), Link::to(&region), wish(2), config.clone()));
     live(&mut life, 3..4);
     let last = killed(life);
-    let mut leave = |storage: MemoryStorage| {
-        let config = Config { level: Level::Process, ..config.clone() };
-        let mut world = World::open(storage, config, Memo::default()).expect("it recovers");
-        let mut shelf = Shelf::find(Link::to(&region), NAME, SMALL).expect("the region answers");
-        let World { storage, catalog, report, .. } = &mut world;
-        let left = shelf.leave(&mut Directory { storage, catalog, report }, wish(3));
-        (left, world)
-    };
+    let leave = |storage: MemoryStorage| leave(storage, Link::to(&region), config.clone());
     assert!(matches!(leave(replaced).0, Err(KeptError::Elsewhere { .. })));
     let (left, world) = leave(last);
     assert_eq!((left, world.storage.bytes("keep")), (Ok(()), None));

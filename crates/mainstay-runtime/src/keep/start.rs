@@ -57,10 +57,12 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Option<Prepared>, KeepError
     let in_trouble = |trouble| KeptError::Trouble { name: name.clone(), trouble };
     let mut shelf = Shelf::find(Region(client), name, Sizes::default()).map_err(in_trouble)?;
     let mut filled_to = None;
-    if keep.way != KeepWay::Leave
-        && let Some(mut empty) = make_or_lock(&settings.directory, &settings.disk)?
-    {
-        filled_to = shelf.fill_empty(&mut empty.storage, wish(keep))?;
+    if let Some(mut empty) = make_or_lock(&settings.directory, &settings.disk)? {
+        if keep.way == KeepWay::Leave {
+            shelf.refuse_leaving_empty(&mut empty.storage)?;
+        } else {
+            filled_to = shelf.fill_empty(&mut empty.storage, wish(keep))?;
+        }
     }
     Ok(Some(Prepared { shelf, filled_to }))
 }

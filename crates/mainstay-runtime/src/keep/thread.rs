@@ -93,9 +93,14 @@ impl Keep {
         self.lock().end
     }
 
-    /// Takes the next bytes of the log, where records end among them, and the number of the last question whether this life is the present one.
-    pub(crate) fn put(&self, bytes: &mut Vec<u8>, ends: &mut Vec<Lsn>, confirm: u64) {
+    /// Takes the next bytes of the log, which begin at `from`, where records end among them, and the number of the last question whether this life is
+    /// the present one.
+    ///
+    /// # Panics
+    /// If there are bytes and they are not the next ones.
+    pub(crate) fn put(&self, from: Lsn, bytes: &mut Vec<u8>, ends: &mut Vec<Lsn>, confirm: u64) {
         let mut state = self.lock();
+        assert!(bytes.is_empty() || from == state.end, "{from} follows {}", state.end);
         state.end = state.end.plus(bytes.len() as u64);
         state.bytes.append(bytes);
         state.ends.append(ends);

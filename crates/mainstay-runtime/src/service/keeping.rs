@@ -19,6 +19,7 @@ use std::time::Duration;
 
 /// Finds the region, and fills an empty directory.
 pub(super) fn prepare(settings: &mut Settings) -> Result<Option<keep::Prepared>, StartError> {
+    settings.disk.kept = settings.keep.is_some();
     let prepared = keep::prepare(settings).map_err(Box::new)?;
     // Who had the place of a directory that was filled is cut off from its log.
     let filled = prepared.as_ref().is_some_and(keep::Prepared::has_filled);
@@ -78,9 +79,10 @@ impl Life {
         let Some(keep) = self.keep.get() else { return Ok(()) };
         let end = opened.report.end;
         let mut bytes = Vec::new();
-        if keep.end() < end {
-            copy_log((&opened.journal, &mut opened.storage, &opened.disk), (keep.end(), end), &mut bytes);
-            keep.put(&mut bytes, &mut vec![end], 0);
+        let from = keep.end();
+        if from < end {
+            copy_log((&opened.journal, &mut opened.storage, &opened.disk), (from, end), &mut bytes);
+            keep.put(from, &mut bytes, &mut vec![end], 0);
         }
         self.wait_for_keep(opened.report.generation.0)
     }
@@ -93,16 +95,17 @@ impl Life {
         (storage, disk): (&mut FileStorage, &Disk),
     ) -> Result<(), StartError> {
         let Some(keep) = self.keep.get() else { return Ok(()) };
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let (mut bytes, mut ends, mut begins) = (Vec::new(), Vec::new(), None);
         effects.retain(|effect| match effect {
             Effect::Keep { from, to } => {
+                begins.get_or_insert(*from);
                 copy_log((process.journal(), storage, disk), (*from, *to), &mut bytes);
                 ends.push(*to);
                 false
             }
             _ => true,
         });
-        keep.put(&mut bytes, &mut ends, 0);
+        keep.put(begins.unwrap_or_default(), &mut bytes, &mut ends, 0);
         self.wait_for_keep(process.incarnation().0)
     }
 
