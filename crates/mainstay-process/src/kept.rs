@@ -230,7 +230,7 @@ pub enum KeptError {
     )]
     Noted {
         /// What the directory says.
-        noted: Note,
+        noted: Box<Note>,
         /// What was asked for.
         name: String,
         /// Where.

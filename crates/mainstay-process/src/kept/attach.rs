@@ -405,7 +405,7 @@ impl<S: Store> Shelf<S> {
     }
 
     /// The newest checkpoint of the directory that a recovery would take, and from where on that needs the log.
-    fn newest(&mut self, directory: &mut Directory<'_>) -> Result<(Option<KeptCheckpoint>, Lsn), KeptError> {
+    fn newest(&self, directory: &mut Directory<'_>) -> Result<(Option<KeptCheckpoint>, Lsn), KeptError> {
         let Directory { storage, report, .. } = directory;
         for lsn in positions(&mut **storage)?.into_iter().rev().filter(|lsn| *lsn <= report.end) {
             if load(&mut **storage, lsn, report.store).is_ok() {

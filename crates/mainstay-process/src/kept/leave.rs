@@ -32,17 +32,15 @@ impl<S: Store> Shelf<S> {
             };
         };
         note.check(&name, wish.region)?;
-        let has_left = self.owner.is_none() && self.left.is_some_and(|left| note.has(left));
-        while !has_left {
+        let mut is_done = self.owner.is_none() && self.left.is_some_and(|left| note.has(left));
+        while !is_done {
             match self.case(wish, Some(&note), Some(directory.report)).judge()? {
                 Verdict::GoOn => self.compare_as_owner(directory)?,
                 // It never came to the end of giving what it has.
                 Verdict::Begin => {}
                 Verdict::Fill => return Err(KeptError::LeavesEmpty { name }),
             }
-            if self.disown().map_err(|trouble| self.in_trouble(trouble))? {
-                break;
-            }
+            is_done = self.disown().map_err(|trouble| self.in_trouble(trouble))?;
         }
         Note::remove(directory.storage)?;
         Ok(())

@@ -98,7 +98,11 @@ impl Note {
         if self.name == name && self.region == region {
             return Ok(());
         }
-        Err(KeptError::Noted { noted: self.clone(), name: name.to_owned(), region: region.to_owned() })
+        Err(KeptError::Noted {
+            noted: Box::new(self.clone()),
+            name: name.to_owned(),
+            region: region.to_owned(),
+        })
     }
 
     fn to_text(&self) -> String {

@@ -47,10 +47,10 @@ pub struct Shelf<S> {
 /// What a write relies on besides the owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relies {
-    OnOwner,
-    OnEnd,
-    OnManifest,
-    OnBoth,
+    Owner,
+    End,
+    Manifest,
+    Both,
 }
 
 impl<S: Store> Shelf<S> {
@@ -290,10 +290,10 @@ impl<S: Store> Shelf<S> {
             return Ok(None);
         }
         let mut watched = vec![(self.key("owner"), self.owner_version)];
-        if matches!(relies, Relies::OnEnd | Relies::OnBoth) {
+        if matches!(relies, Relies::End | Relies::Both) {
             watched.push((self.key("end"), self.end_version));
         }
-        if matches!(relies, Relies::OnManifest | Relies::OnBoth) {
+        if matches!(relies, Relies::Manifest | Relies::Both) {
             watched.push((self.key("manifest"), self.manifest_version));
         }
         match self.store.write(watched, changes) {
@@ -359,7 +359,7 @@ impl<S: Store> Shelf<S> {
         if !self.unsure {
             self.try_end(end);
         }
-        if let Some(version) = self.write(Relies::OnEnd, changes)? {
+        if let Some(version) = self.write(Relies::End, changes)? {
             (self.end, self.end_version) = (Some(end), Some(version));
             self.tried_end = None;
         }
@@ -397,7 +397,7 @@ impl<S: Store> Shelf<S> {
             self.try_manifest(&manifest);
         }
         let changes = vec![self.put("manifest", &manifest), self.put("end", &end)];
-        if let Some(version) = self.write(Relies::OnBoth, changes)? {
+        if let Some(version) = self.write(Relies::Both, changes)? {
             self.has_manifest(manifest, version);
             (self.end, self.end_version, self.tried_end) = (Some(end), Some(version), None);
         }
@@ -426,7 +426,7 @@ impl<S: Store> Shelf<S> {
         // Whole pieces, or the last one: asked for twice, they are the same.
         assert!(at == begins || at.0.is_multiple_of(self.sizes.piece_bytes), "a piece is given at once");
         let changes = self.pieces(self.start(), at, begins, bytes);
-        while self.write(Relies::OnOwner, changes.clone())?.is_none() {}
+        while self.write(Relies::Owner, changes.clone())?.is_none() {}
         Ok(())
     }
 
@@ -461,7 +461,7 @@ impl<S: Store> Shelf<S> {
                 self.try_manifest(&manifest);
             }
             let put = self.put("manifest", &manifest);
-            if let Some(version) = self.write(Relies::OnManifest, vec![put])? {
+            if let Some(version) = self.write(Relies::Manifest, vec![put])? {
                 self.has_manifest(manifest, version);
             }
         }
@@ -488,7 +488,7 @@ impl<S: Store> Shelf<S> {
         bytes: &[u8],
     ) -> Result<bool, Trouble> {
         let put = Change::Put { key: self.chunk_key(of, chunk), value: bytes.to_vec() };
-        Ok(self.write(Relies::OnOwner, vec![put])?.is_some())
+        Ok(self.write(Relies::Owner, vec![put])?.is_some())
     }
 
     /// All its chunks are there, and the log has come so far: a recovery begins with it, and needs nothing before it.
@@ -542,7 +542,7 @@ impl<S: Store> Shelf<S> {
             self.try_manifest(&manifest);
         }
         changes.push(self.put("manifest", &manifest));
-        if let Some(version) = self.write(Relies::OnManifest, changes)? {
+        if let Some(version) = self.write(Relies::Manifest, changes)? {
             self.has_manifest(manifest, version);
         }
         Ok(())

@@ -248,7 +248,7 @@ fn what_was_kept_before_somebody_left_fills_nobody_when_he_comes_back() {
             let entries = region.borrow().entries.clone();
             let kept = |key: &&Vec<u8>| String::from_utf8_lossy(key).contains("/log/");
             assert_eq!(lines(&revive(entries, config.clone())), 12);
-            let mut life = begun(begin(MemoryStorage::default(), Link::to(&region), wish(6), config.clone()));
+            let mut life = begun(begin(MemoryStorage::default(), Link::to(&region), wish(6), config));
             let before = region.borrow().entries.keys().filter(kept).count();
             live(&mut life, 23..24);
             let after = region.borrow().entries.keys().filter(kept).count();
