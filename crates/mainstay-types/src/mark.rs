@@ -32,20 +32,26 @@ impl Mark {
 
 /// What an effect waits for: every pair `(mark, value)` must have `published(mark) >= value`.
 ///
-/// Two pairs are enough for every row of the policy table, and one more for what reveals a state; a fixed array keeps a held effect free of
-/// allocation.
+/// Two pairs are enough for every row of the policy table, and one more for what reveals a state; fixed arrays keep a held effect free of
+/// allocation, and marks and values that stand apart keep it as small as two pairs that stand together.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct After([Option<(Mark, u64)>; 3]);
+pub struct After {
+    /// From the first on.
+    marks: [Option<Mark>; 3],
+    values: [u64; 3],
+}
+
+const _: () = assert!(size_of::<After>() <= 32, "each held effect has one");
 
 impl After {
     /// Nothing: the effect may leave at once.
-    pub const NOTHING: Self = Self([None, None, None]);
+    pub const NOTHING: Self = Self { marks: [None; 3], values: [0; 3] };
 
     /// One mark.
     #[must_use]
     #[inline]
     pub fn mark(mark: Mark, value: u64) -> Self {
-        Self([Some((mark, value)), None, None])
+        Self { marks: [Some(mark), None, None], values: [value, 0, 0] }
     }
 
     /// This and one mark more.
@@ -55,20 +61,20 @@ impl After {
     #[must_use]
     #[inline]
     pub fn and(mut self, mark: Mark, value: u64) -> Self {
-        for slot in &mut self.0 {
+        for (slot, at_least) in self.marks.iter_mut().zip(&mut self.values) {
             match slot {
-                Some((present, at_least)) if *present == mark => {
+                Some(present) if *present == mark => {
                     *at_least = (*at_least).max(value);
                     return self;
                 }
                 Some(_) => {}
                 None => {
-                    *slot = Some((mark, value));
+                    (*slot, *at_least) = (Some(mark), value);
                     return self;
                 }
             }
         }
-        panic!("an effect waits for at most {} marks", self.0.len());
+        panic!("an effect waits for at most {} marks", self.marks.len());
     }
 
     /// The value of `mark` that is waited for, if it is one of them.
@@ -81,7 +87,7 @@ impl After {
     /// The pairs, in no particular order.
     #[inline]
     pub fn waits(&self) -> impl Iterator<Item = (Mark, u64)> + '_ {
-        self.0.iter().flatten().copied()
+        self.marks.iter().map_while(|mark| *mark).zip(self.values)
     }
 }
 
@@ -108,5 +114,8 @@ mod tests {
         let after = After::mark(Mark::Durable, 7).and(Mark::Durable, 3).and(Mark::Appended, 1);
         assert_eq!(after.waits().collect::<Vec<_>>(), [(Mark::Durable, 7), (Mark::Appended, 1)]);
         assert_eq!((after.value_of(Mark::Durable), after.value_of(Mark::Recoverable)), (Some(7), None));
+        let third = after.and(Mark::Confirmed, 9).and(Mark::Appended, 0);
+        assert_eq!(third.waits().last(), Some((Mark::Confirmed, 9)));
+        assert_eq!(After::NOTHING.waits().count(), 0);
     }
 }
