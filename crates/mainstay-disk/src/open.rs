@@ -22,10 +22,7 @@ use std::path::{Path, PathBuf};
 const OWN_NAMES: [&str; 5] = [SUPERBLOCK_FILE, RING_FILE, "segment-", "stripe-", LOCK_FILE];
 
 /// That a region keeps the journal, and what it is called until it is whole.
-const KEPT_NAMES: [&str; 2] = ["keep", "keep.partial"];
-
-/// What a directory may hold besides when it says that a region keeps the journal: its making from there was cut short.
-const FILLED_NAME: &str = "checkpoint-";
+pub(crate) const KEPT_NAMES: [&str; 2] = ["keep", "keep.partial"];
 
 /// What a file system puts into its root by itself.
 pub(crate) const TOLERATED_NAME: &str = "lost+found";
@@ -44,7 +41,7 @@ pub struct Options {
     /// Further directories, each on a disk of its own, that a journal that is made now is striped over. One that is there knows its
     /// own; what is named here must be the same then, in the same order.
     pub stripes: Vec<PathBuf>,
-    /// A region keeps the journal, or is to keep it: what a making from there that was cut short has left is nothing else's.
+    /// A region keeps the journal, or is to keep it: the file that says so is there before the journal is.
     pub kept: bool,
     /// Record every change, for the check of power cuts.
     pub record: Option<RecordOptions>,
@@ -178,7 +175,7 @@ pub enum OpenDiskError {
 /// See [`OpenDiskError`]; nothing that was durable is lost.
 pub fn open(directory: &Path, options: &Options) -> Result<OpenDisk, OpenDiskError> {
     make_directory(directory, options.create_directory)?;
-    refuse_foreign_files(directory, options.kept)?;
+    refuse_foreign_files(directory, |name| options.kept && KEPT_NAMES.contains(&name))?;
     let mut lock = DirectoryLock::acquire(directory, &options.hint)?;
     let present = directory.join(SUPERBLOCK_FILE).exists();
     stripes::link_or_compare(directory, &options.stripes, present, options.create_directory)?;
@@ -238,11 +235,13 @@ pub(crate) fn make_directory(directory: &Path, create: bool) -> Result<(), OpenD
     make().map_err(|source| OpenDiskError::Directory { directory: directory.to_owned(), source })
 }
 
-pub(crate) fn refuse_foreign_files(directory: &Path, kept: bool) -> Result<(), OpenDiskError> {
+/// Refuses a directory without a journal that holds anything but what a making of one leaves, and what is `expected` besides.
+pub(crate) fn refuse_foreign_files(
+    directory: &Path,
+    expected: impl Fn(&str) -> bool,
+) -> Result<(), OpenDiskError> {
     let directory_error = |source| OpenDiskError::Directory { directory: directory.to_owned(), source };
-    let is_noted = directory.join(KEPT_NAMES[0]).exists();
-    let is_kept = |name: &str| KEPT_NAMES.contains(&name) || is_noted && name.starts_with(FILLED_NAME);
-    let is_own = |name: &str| OWN_NAMES.iter().any(|own| name.starts_with(own)) || kept && is_kept(name);
+    let is_own = |name: &str| OWN_NAMES.iter().any(|own| name.starts_with(own)) || expected(name);
     let mut foreign = None;
     for entry in fs::read_dir(directory).map_err(directory_error)? {
         let name = entry.map_err(directory_error)?.file_name().to_string_lossy().into_owned();

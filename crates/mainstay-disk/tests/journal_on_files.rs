@@ -297,8 +297,13 @@ fn a_directory_in_use_or_of_something_else_is_refused_with_the_reason() {
     fs::write(lost.join("keep"), b"whatever").expect("written");
     refuse("keep", false);
     fs::write(lost.join("checkpoint-0000000000001000"), b"whatever").expect("written");
+    refuse("checkpoint-0000000000001000", true);
     let empty = fill::make_or_lock(&lost, &options(Backend::Auto, SMALL)).expect("its making was cut short");
     assert!(empty.is_some(), "it holds no journal");
+    drop(empty);
+    fs::remove_file(lost.join("checkpoint-0000000000001000")).expect("removed");
+    let kept = Options { kept: true, ..options(Backend::Auto, SMALL) };
+    drop(open(&lost, &kept).expect("what says that it is kept is there before the journal"));
 
     let mut absent = options(Backend::Auto, SMALL);
     absent.create_directory = false;
