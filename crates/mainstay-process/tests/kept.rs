@@ -16,7 +16,7 @@ use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::{Memo, World, config, key};
+use support::{Drawn, Memo, World, config, key};
 
 fn peers() -> Config {
     Config { level: Level::Peers, ..config() }
@@ -97,18 +97,6 @@ impl Region {
     /// The machine is lost: the process begins elsewhere.
     fn revive(&self, world: &World, config: Config) -> World {
         World::open(self.fill(world), config, Memo::default()).expect("it recovers")
-    }
-}
-
-/// Numbers from a seed (splitmix64).
-struct Drawn(u64);
-
-impl Drawn {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
     }
 }
 

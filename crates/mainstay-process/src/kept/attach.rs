@@ -87,7 +87,7 @@ impl Case<'_> {
         }
         let Some(owner) = self.owner else {
             return match note {
-                Some(note) if self.has_journal && !self.left.is_some_and(|left| note.has(left)) => {
+                Some(note) if self.has_journal && !note.is_unheard() && !note.has_any(self.left) => {
                     Err(KeptError::RegionLost { name: name() })
                 }
                 _ if wish.new => Ok(Verdict::Begin),
@@ -157,6 +157,7 @@ impl<S: Store> Shelf<S> {
             note.before.retain(|before| Some(*before) != self.left);
             note.write(storage)?;
             match self.own(Owner { start: note.last, ..owner.clone() }).and_then(|()| self.read_rest()) {
+                Ok(()) if note.is_unheard() => return Ok(note.heard().write(storage)?),
                 Ok(()) => return Ok(()),
                 // An earlier attempt of this directory, whose answer was not heard.
                 Err(Trouble::Taken(by)) if note.has(by.start) => {
@@ -489,7 +490,11 @@ mod tests {
         }
         assert!(matches!(judged(None, Some(&note(3)), "nj"), Err(KeptError::RegionLost { .. })));
         assert_eq!(judged(None, Some(&note(3)), "aj"), Ok(Verdict::Begin));
-        assert_eq!(judged(None, Some(&note(1)), "n"), Ok(Verdict::Begin), "it never came to be");
+        for journal in ["", "j"] {
+            let told = format!("n{journal}");
+            assert_eq!(judged(None, Some(&note(1)), &told), Ok(Verdict::Begin), "it never came to be");
+            assert!(matches!(judged(None, Some(&note(1)), journal), Err(KeptError::Unknown { .. })));
+        }
         assert_eq!(judged(None, Some(&note(3)), "nlj"), Ok(Verdict::Begin), "it has left");
         assert!(matches!(judged(None, Some(&note(3)), "lj"), Err(KeptError::Unknown { .. })));
         assert!(matches!(judged(None, Some(&note(9)), "nlj"), Err(KeptError::RegionLost { .. })));

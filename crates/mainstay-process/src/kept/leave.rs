@@ -32,7 +32,8 @@ impl<S: Store> Shelf<S> {
             };
         };
         note.check(&name, wish.region)?;
-        let mut is_done = self.owner.is_none() && self.left.is_some_and(|left| note.has(left));
+        // Left already, or the region was never heard to know it: nothing was acknowledged by what it has.
+        let mut is_done = self.owner.is_none() && (note.is_unheard() || note.has_any(self.left));
         while !is_done {
             match self.case(wish, Some(&note), Some(directory.report)).judge()? {
                 Verdict::GoOn => self.compare_as_owner(directory)?,

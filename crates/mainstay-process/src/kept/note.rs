@@ -23,7 +23,8 @@ pub struct Note {
     pub name: String,
     /// The last start.
     pub last: Start,
-    /// The one that was the owner when it began, and those between: the last one may not have become it, and one of these may have, late.
+    /// The one that was the owner when it began, and those between: the last one may not have become it, and one of these may have, late. Start 0, which
+    /// nobody makes, until the region has been heard to know any of them.
     pub before: Vec<Start>,
 }
 
@@ -77,6 +78,23 @@ impl Note {
     #[must_use]
     pub fn has(&self, start: Start) -> bool {
         start == self.last || self.before.contains(&start)
+    }
+
+    /// Whether there is one, and it is this directory's.
+    pub(super) fn has_any(&self, start: Option<Start>) -> bool {
+        start.is_some_and(|start| self.has(start))
+    }
+
+    /// Whether no start of this directory is known to have come to the region.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.before.contains(&Start::default())
+    }
+
+    /// Its last start has become the owner.
+    #[must_use]
+    pub(super) fn heard(mut self) -> Self {
+        self.before.retain(|start| *start != Start::default());
+        self
     }
 
     /// What is noted for one more start, when `owner` is found to be it; of [`BEFORE_MAX`] that may be the owner those are forgotten that are the
@@ -145,6 +163,18 @@ mod tests {
             note = note.next(Some(start(5)), drawn);
         }
         assert_eq!((note.before.len(), note.has(start(5)), note.has(start(198))), (BEFORE_MAX, true, true));
+    }
+
+    #[test]
+    fn a_directory_knows_whether_the_region_has_ever_heard_of_it() {
+        let (region, name) = ("data".to_owned(), "shop".to_owned());
+        let none = Note { region, name, last: Start::default(), before: Vec::new() };
+        let (first, second) = (none.clone().next(None, 7), none.next(None, 7).next(None, 8));
+        assert!(first.is_unheard() && second.is_unheard());
+        let heard = second.clone().heard();
+        assert!(!heard.is_unheard() && heard.has(first.last) && heard.has(second.last));
+        assert!(!heard.next(None, 9).is_unheard(), "whatever becomes of the region");
+        assert!(!second.next(Some(first.last), 9).is_unheard(), "it had done what was not heard");
     }
 
     #[test]

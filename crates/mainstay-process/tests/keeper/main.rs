@@ -15,11 +15,11 @@ use mainstay_process::kept::manifest::Sizes;
 use mainstay_process::kept::shelf::Shelf;
 use mainstay_process::kept::{KeptError, Trouble};
 use mainstay_types::level::Level;
-use region::{Drawn, Entries, Link, Region};
+use region::{Entries, Link, Region};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use support::{Memo, World, config};
+use support::{Drawn, Memo, World, config};
 
 /// Small, so that records take several writes, and each checkpoint several keys.
 const SMALL: Sizes = Sizes { piece_bytes: 256, write_bytes_max: 512, chunk_bytes: 1500 };

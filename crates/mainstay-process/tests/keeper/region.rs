@@ -1,5 +1,6 @@
 //! A region in memory that may be away, answer late or not at all, do what it was asked for much later, and lose what it had.
 
+use crate::support::Drawn;
 use mainstay_process::kept::{Change, Store, StoreError, Wrote};
 use mainstay_types::operation::Version;
 use mainstay_types::view::ViewId;
@@ -8,19 +9,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub(crate) type Entries = BTreeMap<Vec<u8>, (Vec<u8>, Version)>;
-
-/// Numbers from a seed (splitmix64).
-#[derive(Clone)]
-pub(crate) struct Drawn(pub(crate) u64);
-
-impl Drawn {
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
 
 type Asked = (Vec<(Vec<u8>, Option<Version>)>, Vec<Change>);
 

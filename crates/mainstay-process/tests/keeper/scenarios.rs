@@ -77,6 +77,34 @@ fn a_directory_that_is_behind_is_refused() {
 }
 
 #[test]
+fn what_the_region_is_given_while_a_directory_is_kept_anew_is_not_given_up() {
+    let (mut behind, mut begins) = (0, 0);
+    for seed in 0..60 {
+        let (region, config) = (Region::new(seed), peers(seed));
+        let mut life = first_life(&region, config.clone());
+        live(&mut life, 0..3);
+        let before = life.world.copied();
+        life.ask(3, 3);
+        life.keeper.store_mut().delays = true;
+        assert!(life.turn(false).is_err_and(|trouble| trouble.is_passing()), "it is on its way");
+        // A copy that lacks it is kept anew: it arrives at any question of that start, or too late.
+        let anew = Wish { anew: true, ..wish(2) };
+        match begin(before, Link::to(&region), anew, config.clone()) {
+            Ok(_) => begins += 1,
+            Err((error, _)) => {
+                assert!(matches!(error, KeptError::Behind { .. }), "{error}");
+                behind += 1;
+                assert_eq!(
+                    lines(&begun(begin(MemoryStorage::default(), Link::to(&region), wish(3), config))),
+                    4
+                );
+            }
+        }
+    }
+    assert!(behind > 5 && begins > 5, "{behind} are behind, {begins} begin");
+}
+
+#[test]
 fn a_region_that_ends_before_the_directory_begins_is_refused_and_kept_anew() {
     let (region, config) = (Region::new(3), peers(3));
     let mut life = first_life(&region, config.clone());
@@ -137,12 +165,19 @@ fn a_start_that_never_came_to_its_end_leaves_nothing_to_the_next_one() {
         let Err((error, again)) = begin(past.clone(), link, new, config.clone()) else { break };
         assert!(matches!(error, KeptError::Trouble { .. }), "{error}");
         let known = region.borrow().entries.keys().any(|key| key.ends_with(b"/owner"));
+        if !known {
+            let (said, world) = leave(again.clone(), Link::to(&region), config.clone());
+            assert_eq!((said, world.storage.bytes("keep")), (Ok(()), None), "nobody knows it");
+        }
         let entries = region.borrow().entries.clone();
-        // The same directory goes on with it, at least if it is told to.
-        let anew = Wish { anew: true, ..wish(2) };
-        let mut life = begun(begin(again, Link::to(&Region::with(entries.clone(), 7)), anew, config.clone()));
+        // The same directory goes on with it when it is told the same.
+        let new = Wish { new: true, ..wish(2) };
+        let mut life = begun(begin(again, Link::to(&Region::with(entries.clone(), 7)), new, config.clone()));
         live(&mut life, 0..1);
         assert_eq!(lines(&life), 31);
+        // Once the region has heard of it, one that does not know it has lost it.
+        let (error, _) = refused(begin(killed(life), Link::to(&Region::new(left)), new, config.clone()));
+        assert!(matches!(error, KeptError::RegionLost { .. }), "{error}");
         // Another one has nothing of the first.
         let region = Region::with(entries, 8);
         if known {

@@ -103,6 +103,19 @@ pub(crate) fn config() -> Config {
 /// A process with the handler of most tests.
 pub(crate) type World = Machine<Memo>;
 
+/// Numbers from a seed (splitmix64).
+#[derive(Clone)]
+pub(crate) struct Drawn(pub(crate) u64);
+
+impl Drawn {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
 pub(crate) struct Machine<H> {
     pub(crate) storage: MemoryStorage,
     pub(crate) catalog: Catalog,
@@ -198,14 +211,19 @@ impl<H: Handler> Machine<H> {
     }
 
     /// The directory as a kill -9 leaves it.
-    pub(crate) fn killed(mut self) -> MemoryStorage {
-        let memory = self.process.journal().memory();
+    pub(crate) fn killed(self) -> MemoryStorage {
+        self.copied()
+    }
+
+    /// What a copy of its directory holds, made at this moment.
+    pub(crate) fn copied(&self) -> MemoryStorage {
+        let (memory, mut storage) = (self.process.journal().memory(), self.storage.clone());
         let mut ring = memory.control().to_vec();
         for slot in 0..3 {
             ring.extend_from_slice(memory.page(slot));
         }
-        self.storage.store_mapping("ring", &ring);
-        self.storage
+        storage.store_mapping("ring", &ring);
+        storage
     }
 
     pub(crate) fn step(&mut self, event: Event) {
