@@ -34,9 +34,6 @@ use std::time::Instant;
 /// so that of steps that take turns each is measured.
 const STEPS_PER_MEASURED: u32 = 17;
 
-/// Read at once of what has left the ring.
-const COPIED_BYTES_MAX: usize = 1 << 20;
-
 /// The process and everything that its effects are performed with.
 pub(crate) struct Core {
     pub(crate) process: Process<AnyHandler, MappedPages>,
@@ -413,28 +410,27 @@ impl Keeping {
     }
 }
 
-/// Adds bytes of the log to `into`: from the ring, or from the segments if their page has been written and left it, as in a recovery with a ring
-/// of one page.
+/// Adds bytes of the log to `into`: page by page from the ring, or from its segment if it has been written and left the ring, as in a recovery with
+/// a ring of one page.
 pub(crate) fn copy_log(
     (journal, storage, disk): (&Journal<MappedPages>, &mut FileStorage, &Disk),
     (from, to): (Lsn, Lsn),
     into: &mut Vec<u8>,
 ) {
-    let before = into.len();
-    if journal.copy(from, to, into).is_ok() {
-        return;
+    let geometry = journal.geometry();
+    let (mut at, page_bytes) = (from, geometry.page_bytes as usize);
+    while at < to {
+        let until = geometry.page_start(geometry.page_of(at) + 1).min(to);
+        if journal.copy(at, until, into).is_err() {
+            let read = read_bytes(storage, &disk.catalog(), (at, until), page_bytes, |bytes| {
+                into.extend_from_slice(bytes);
+                Ok::<(), ReadError>(())
+            });
+            // What cannot be had is what a crash loses: the next life finds it, or what it led to has not left.
+            assert!(read.is_ok(), "what was appended is in the ring or in a segment: {read:?}");
+        }
+        at = until;
     }
-    into.truncate(before);
-    let read = |into: &mut Vec<u8>, to: Lsn, storage: &mut FileStorage| {
-        read_bytes(storage, &disk.catalog(), (from, to), COPIED_BYTES_MAX, |bytes| {
-            into.extend_from_slice(bytes);
-            Ok::<(), ReadError>(())
-        })
-    };
-    let open_page = journal.geometry().page_start(journal.geometry().page_of(to)).max(from);
-    let read = read(into, open_page, storage).map(|()| journal.copy(open_page, to, into));
-    // What cannot be had is what a crash loses: the next life finds it, or what it led to has not left.
-    assert!(matches!(read, Ok(Ok(()))), "what was appended is in the ring or in a segment: {read:?}");
 }
 
 /// A state was not written to its file, which is gone.
