@@ -87,10 +87,24 @@ fn what_the_region_is_given_while_a_directory_is_kept_anew_is_not_given_up() {
         life.ask(3, 3);
         life.keeper.store_mut().delays = true;
         assert!(life.turn(false).is_err_and(|trouble| trouble.is_passing()), "it is on its way");
+        let value = |entries: &Entries, what: &str| {
+            entries
+                .iter()
+                .find(|(key, _)| key.ends_with(what.as_bytes()))
+                .map(|(_, (value, _))| value.clone())
+        };
+        let [owner, end] = ["/owner", "/end"].map(|what| value(&region.borrow().entries, what));
+        region.borrow_mut().history = Some(Vec::new());
         // A copy that lacks it is kept anew: it arrives at any question of that start, or too late.
         let anew = Wish { anew: true, ..wish(2) };
         match begin(before, Link::to(&region), anew, config.clone()) {
-            Ok(_) => begins += 1,
+            Ok(_) => {
+                let history = region.borrow_mut().history.take().expect("it is recorded");
+                let is_done =
+                    |entries: &Entries| value(entries, "/owner") == owner && value(entries, "/end") != end;
+                assert!(!history.iter().any(is_done), "seed {seed}: what the region had taken is given up");
+                begins += 1;
+            }
             Err((error, _)) => {
                 assert!(matches!(error, KeptError::Behind { .. }), "{error}");
                 behind += 1;
