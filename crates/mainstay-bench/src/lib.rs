@@ -4,6 +4,7 @@
 //! What this crate does not do: it is no test. Nothing fails here because a machine is slow.
 
 pub mod floor;
+pub mod group;
 pub mod journal;
 pub mod logging;
 pub mod logging_cost;

@@ -1,7 +1,6 @@
 //! `mainstay bench patterns`: what a version costs. Three nodes and their clients as operating-system processes, the seven message patterns by
 //! turns, beside bare TCP and beside what the model says; and how long a write waits when a node dies or stands still.
 
-mod group;
 mod join;
 mod load;
 mod pause;
@@ -9,6 +8,7 @@ mod peers;
 mod redis;
 mod table;
 
+use crate::group::GroupError;
 use crate::plot::{Panel, PlotError, svg};
 use crate::report::Report;
 use crate::setting::{self, Part};
@@ -27,12 +27,9 @@ pub enum PatternsError {
     /// The other end of the bare ping-pong.
     #[error("the other end of the ping-pong: {0}")]
     Floor(#[from] TransportError),
-    /// A node did not come up, or said something else than it should.
-    #[error("a node {what}")]
-    Node {
-        /// What it did.
-        what: String,
-    },
+    /// The nodes.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// A client found no region.
     #[error(transparent)]
     Connect(#[from] ConnectError),

@@ -3,12 +3,14 @@
 mod checkpoint;
 mod load;
 mod memory;
+mod peers;
 mod requests;
 mod restart;
 mod services;
 
 pub(crate) use services::serve as serve_echo;
 
+use crate::group::GroupError;
 use crate::report::Report;
 use crate::setting::{self, Part};
 use mainstay_disk::open::OpenDiskError;
@@ -24,6 +26,9 @@ pub enum StepError {
     /// The scratch directory, a socket or a plain file of a floor.
     #[error("cannot use the scratch directory or a loopback socket: {0}")]
     Io(#[from] io::Error),
+    /// The nodes of the region that keeps a log.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// A service could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -59,7 +64,7 @@ pub enum StepError {
 type Setting<'a> = setting::Setting<'a, Path>;
 
 /// Measures everything; `progress` is told what comes next. `program` serves when it gets `serve --dir DIR --listen ADDRESS`, for
-/// the memory of an idle service.
+/// the memory of an idle service, and is a node of a region when it gets `node ARGUMENTS`.
 ///
 /// # Errors
 /// See [`StepError`]; the scratch directory is removed all the same.
@@ -72,6 +77,7 @@ pub fn step(
         // First: a fork copies the page tables of whatever else the program has in memory.
         Part { name: "checkpoint", measure: checkpoint::measure },
         Part { name: "requests", measure: requests::measure },
+        Part { name: "level peers", measure: peers::measure },
         Part { name: "restart", measure: restart::measure },
         Part { name: "memory", measure: memory::measure },
     ];

@@ -1,7 +1,7 @@
 //! How long writes wait at most while a node joins a region that holds much, and when one of its nodes is killed.
 
-use super::group::{Group, Made};
 use super::{DEFAULT, PatternsError, Setting};
+use crate::group::{Group, Made};
 use crate::report::{Arm, Bound, Figure, Report, Samples, Table, Target};
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;

@@ -1,7 +1,7 @@
 //! Clients that put, each with its window: a slice of work, what it took, and what all processes used for it.
 
 use super::PatternsError;
-use super::group::Group;
+use crate::group::Group;
 use crate::machine::{process_cpu_ns, process_cpu_ns_of};
 use mainstay_region::blob::Blob;
 use mainstay_region::operation::Operation;

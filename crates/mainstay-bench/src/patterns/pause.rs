@@ -1,7 +1,7 @@
 //! How long a write waits at most when a node is killed, and when one stands still.
 
-use super::group::{Group, Made, NODES};
 use super::{DEFAULT, PatternsError, Setting};
+use crate::group::{Group, Made, NODES};
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use mainstay_region_client::{Client, Settings};
 use mainstay_types::level::Level;

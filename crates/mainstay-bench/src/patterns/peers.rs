@@ -1,9 +1,9 @@
 //! Other groups beside ours, by turns: JGroups with and without a total order, Apache Geode's replicated region, etcd. Downloaded by
 //! `peers/install.sh`, never a part of Mainstay.
 
-use super::group::{Group, Made};
 use super::load::{Load, slice};
 use super::{DEFAULT, PatternsError, Setting};
+use crate::group::{Group, Made};
 use crate::machine::process_cpu_ns_of;
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use mainstay_types::level::Level;

@@ -1,7 +1,7 @@
 //! The Redis protocol: redis-benchmark with a pipeline against three nodes, beside one redis-server that keeps no copies.
 
-use super::group::{Group, Made};
 use super::{PatternsError, Setting};
+use crate::group::{Group, Made};
 use crate::machine::process_cpu_ns_of;
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
 use mainstay_types::level::Level;

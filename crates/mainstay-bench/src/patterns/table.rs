@@ -3,9 +3,9 @@
 //! The model (docs/benchmarks.md): a hop takes half a bare ping-pong of its size, and an operation takes its hops one after another; where the
 //! processors are the limit, it takes processor time as it has messages.
 
-use super::group::{Group, Made};
 use super::load::{Load, Slice, slice};
 use super::{DEFAULT, PatternsError, Setting};
+use crate::group::{Group, Made};
 use crate::report::{Arm, Bound, Figure, Report, Samples, Table, Target, number};
 use crate::transport::{Bare, Order};
 use mainstay_region::patterns::Pattern;
@@ -13,7 +13,7 @@ use mainstay_types::level::Level;
 use std::time::Duration;
 
 /// Copies of the region.
-const COPIES: u64 = super::group::NODES as u64;
+const COPIES: u64 = crate::group::NODES as u64;
 
 /// The size that is promised about, in bytes.
 const PROMISED_BYTES: usize = 1000;

@@ -30,16 +30,16 @@ const PROCESS_SHARE_MIN: f64 = 0.5;
 /// Least rate at level `Disk` over that at level `Process`, at 64 clients.
 const DISK_SHARE_MIN: f64 = 0.7;
 
-struct Server {
-    name: String,
-    level: Option<Level>,
-    address: SocketAddr,
+pub(super) struct Server {
+    pub(super) name: String,
+    pub(super) level: Option<Level>,
+    pub(super) address: SocketAddr,
 }
 
 /// What a server gave at one number of clients.
-struct Measured {
+pub(super) struct Measured {
     latency_us: Samples,
-    rates: Samples,
+    pub(super) rates: Samples,
     meter: Meter,
 }
 
@@ -85,30 +85,15 @@ fn at(
     floors: &mut [FloorFile; 2],
     report: &mut Report,
 ) -> Result<(), StepError> {
-    let (rounds, slice) = setting.choose((6, Duration::from_millis(250)), (20, Duration::from_millis(500)));
-    let new = || Measured {
-        latency_us: Samples::default(),
-        rates: Samples::default(),
-        meter: Meter::new(setting.directory),
-    };
-    let mut measured: Vec<_> = servers.iter().map(|_| new()).collect();
     let mut floor_us = [Samples::default(), Samples::default()];
     let mut paced_us = [Samples::default(), Samples::default()];
-    for round in 0..=rounds {
-        for (server, measured) in servers.iter().zip(&mut measured) {
-            if round == 0 {
-                load::run(&server.name, server.address, clients, slice)?;
-                continue;
-            }
-            let taken = measured.meter.slice(|| load::run(&server.name, server.address, clients, slice))?;
-            measured.rates.push(taken.rate);
-            measured.latency_us.extend(taken.latency_us.values().iter().copied());
-        }
+    let measured = by_turns(setting, clients, servers, || {
         for (index, floor) in floors.iter_mut().enumerate() {
             sync_repeatedly(floor, Duration::ZERO, &mut floor_us[index])?;
             sync_repeatedly(floor, PACE, &mut paced_us[index])?;
         }
-    }
+        Ok(())
+    })?;
     let better = usize::from(floor_us[1].median() < floor_us[0].median());
     let floor = floor_us[better].median();
     add_targets(clients, &measured, floor, report);
@@ -120,6 +105,35 @@ fn at(
     );
     add_figure(clients, servers, measured, floors, report);
     Ok(())
+}
+
+/// Drives the servers by turns, `between` behind each round; the first round warms up.
+pub(super) fn by_turns(
+    setting: &Setting<'_>,
+    clients: usize,
+    servers: &[Server],
+    mut between: impl FnMut() -> Result<(), StepError>,
+) -> Result<Vec<Measured>, StepError> {
+    let (rounds, slice) = setting.choose((6, Duration::from_millis(250)), (20, Duration::from_millis(500)));
+    let new = || Measured {
+        latency_us: Samples::default(),
+        rates: Samples::default(),
+        meter: Meter::new(setting.directory),
+    };
+    let mut measured: Vec<_> = servers.iter().map(|_| new()).collect();
+    for round in 0..=rounds {
+        for (server, measured) in servers.iter().zip(&mut measured) {
+            if round == 0 {
+                load::run(&server.name, server.address, clients, slice)?;
+                continue;
+            }
+            let taken = measured.meter.slice(|| load::run(&server.name, server.address, clients, slice))?;
+            measured.rates.push(taken.rate);
+            measured.latency_us.extend(taken.latency_us.values().iter().copied());
+        }
+        between()?;
+    }
+    Ok(measured)
 }
 
 /// Writes durably with `pace` of work before each write, which is not counted.
@@ -174,19 +188,31 @@ fn add_figure(
     floors: String,
     report: &mut Report,
 ) {
-    let mut notes: Vec<String> = servers
-        .iter()
-        .zip(&measured)
-        .map(|(server, measured)| {
-            let rates = &measured.rates;
-            let (rate, low, high) = (rates.median(), rates.quantile(0.0), rates.quantile(1.0));
-            format!("{}: {rate:.0} requests/s ({low:.0} to {high:.0} by round)", server.name)
-        })
-        .collect();
+    let mut notes = rates(servers, &measured);
     notes.push(floors);
     notes.push("processor time is that of servers and clients together".to_owned());
+    report.figures.push(Figure {
+        name: if clients == 1 { "requests, 1 client" } else { "requests, 64 clients" },
+        meaning: "POST /call with a key of its own, until the whole answer is there".to_owned(),
+        arms: arms(clients, servers, measured),
+        notes,
+    });
+}
+
+/// The rate of each, in words.
+pub(super) fn rates(servers: &[Server], measured: &[Measured]) -> Vec<String> {
+    let of_server = |(server, measured): (&Server, &Measured)| {
+        let rates = &measured.rates;
+        let (rate, low, high) = (rates.median(), rates.quantile(0.0), rates.quantile(1.0));
+        format!("{}: {rate:.0} requests/s ({low:.0} to {high:.0} by round)", server.name)
+    };
+    servers.iter().zip(measured).map(of_server).collect()
+}
+
+/// Their latencies.
+pub(super) fn arms(clients: usize, servers: &[Server], measured: Vec<Measured>) -> Vec<Arm> {
     let window = u32::try_from(clients).expect("few clients");
-    let arms = servers.iter().zip(measured).map(|(server, measured)| {
+    let of_server = |(server, measured): (&Server, Measured)| {
         let operations = measured.latency_us.values().len() as u64;
         Arm {
             name: server.name.clone(),
@@ -199,11 +225,6 @@ fn add_figure(
             disk: measured.meter.disk(),
             samples: measured.latency_us,
         }
-    });
-    report.figures.push(Figure {
-        name: if clients == 1 { "requests, 1 client" } else { "requests, 64 clients" },
-        meaning: "POST /call with a key of its own, until the whole answer is there".to_owned(),
-        arms: arms.collect(),
-        notes,
-    });
+    };
+    servers.iter().zip(measured).map(of_server).collect()
 }

@@ -11,6 +11,7 @@ use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Config, Limits};
 use mainstay_process::handler::{Answer, Context, Handler, RestoreError};
 use mainstay_recovery::policy::Policy;
+use mainstay_runtime::keep::{KeepSettings, KeepWay};
 use mainstay_runtime::service::{Running, Service, start};
 use mainstay_runtime::settings::{Ingress, Settings};
 use mainstay_types::level::Level;
@@ -81,7 +82,28 @@ pub(super) fn disk_options() -> Options {
 
 /// A service in a folder of its own.
 pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Running, StepError> {
-    let settings = Settings {
+    serve_settings(settings(directory, level, policy))
+}
+
+/// One at level peers, whose log the region `data` of these nodes keeps.
+pub(super) fn serve_kept(
+    directory: &Path,
+    policy: Policy,
+    servers: Vec<SocketAddr>,
+) -> Result<Running, StepError> {
+    let mut settings = settings(directory, Level::Peers, policy);
+    settings.keep = Some(KeepSettings {
+        servers,
+        region: "data".to_owned(),
+        name: "echo".to_owned(),
+        tls: None,
+        way: KeepWay::New,
+    });
+    serve_settings(settings)
+}
+
+fn settings(directory: &Path, level: Level, policy: Policy) -> Settings {
+    Settings {
         directory: directory.join(format!("{level}-{policy}")),
         disk: disk_options(),
         process: config(level, policy),
@@ -93,7 +115,10 @@ pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
         checkpoint_timeout: std::time::Duration::from_secs(60),
         stop_timeout: std::time::Duration::from_secs(10),
         signals: false,
-    };
+    }
+}
+
+fn serve_settings(settings: Settings) -> Result<Running, StepError> {
     let service = Service {
         make: Box::new(|| Box::new(Echo::default())),
         check_command: Box::new(|_| Ok(())),

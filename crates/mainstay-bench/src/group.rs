@@ -1,14 +1,13 @@
 //! Three nodes as processes of their own, started from this same program and killed with whoever holds them.
 
-use super::PatternsError;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Nodes of a group.
-pub(super) const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 
 /// How long a group may take until all nodes serve.
 const SERVE_MAX: Duration = Duration::from_secs(60);
@@ -18,6 +17,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a node may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// The nodes could not be started, or asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// A socket, a process or a folder.
+    #[error("cannot use a folder, a process or a loopback socket: {0}")]
+    Io(#[from] io::Error),
+    /// A node did not come up, or said something else than it should.
+    #[error("a node {what}")]
+    Node {
+        /// What it did.
+        what: String,
+    },
+}
 
 /// A node that runs.
 #[derive(Debug)]
@@ -31,27 +44,27 @@ struct Running {
 
 /// How the region is made.
 #[derive(Clone, Debug)]
-pub(super) struct Made<'a> {
+pub(crate) struct Made<'a> {
     /// The program.
-    pub(super) program: &'a Path,
+    pub(crate) program: &'a Path,
     /// Where the nodes' directories are made.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// `pattern=…,ack=…`; at level process if it names none.
-    pub(super) region: String,
+    pub(crate) region: String,
     /// See `mainstay node --link-delay-us`.
-    pub(super) link_delay_us: u64,
+    pub(crate) link_delay_us: u64,
 }
 
 /// The group.
 #[derive(Debug)]
-pub(super) struct Group<'a> {
+pub(crate) struct Group<'a> {
     made: Made<'a>,
     nodes: Vec<Running>,
 }
 
 impl<'a> Group<'a> {
     /// Starts a group; all its nodes serve.
-    pub(super) fn start(made: Made<'a>) -> Result<Self, PatternsError> {
+    pub(crate) fn start(made: Made<'a>) -> Result<Self, GroupError> {
         std::fs::create_dir_all(&made.folder)?;
         let mut group = Self { made, nodes: Vec::new() };
         for place in 0..NODES {
@@ -62,7 +75,7 @@ impl<'a> Group<'a> {
         Ok(group)
     }
 
-    fn spawn(&self, place: usize) -> Result<Running, PatternsError> {
+    fn spawn(&self, place: usize) -> Result<Running, GroupError> {
         let mut command = Command::new(self.made.program);
         command.args(["node", "--listen", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--dir"]);
         command.arg(self.made.folder.join(format!("n{place}")));
@@ -81,24 +94,24 @@ impl<'a> Group<'a> {
         let (Some(nodes_at), Some(clients_at)) = (addresses.next(), addresses.next()) else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(PatternsError::Node { what: format!("said `{}` at its start", line.trim()) });
+            return Err(GroupError::Node { what: format!("said `{}` at its start", line.trim()) });
         };
         Ok(Running { child, nodes_at, clients_at })
     }
 
     /// Starts one node more, which joins.
-    pub(super) fn add(&mut self) -> Result<(), PatternsError> {
+    pub(crate) fn add(&mut self) -> Result<(), GroupError> {
         let node = self.spawn(self.nodes.len())?;
         self.nodes.push(node);
         Ok(())
     }
 
-    pub(super) fn wait_until_all_serve(&self) -> Result<(), PatternsError> {
+    pub(crate) fn wait_until_all_serve(&self) -> Result<(), GroupError> {
         self.wait_until_all_serve_for(SERVE_MAX)
     }
 
     /// Waits until they do, and not longer.
-    pub(super) fn wait_until_all_serve_for(&self, time_max: Duration) -> Result<(), PatternsError> {
+    pub(crate) fn wait_until_all_serve_for(&self, time_max: Duration) -> Result<(), GroupError> {
         let began = Instant::now();
         for node in &self.nodes {
             loop {
@@ -108,7 +121,7 @@ impl<'a> Group<'a> {
                     break;
                 }
                 if began.elapsed() > time_max {
-                    return Err(PatternsError::Node { what: format!("does not serve: {status}") });
+                    return Err(GroupError::Node { what: format!("does not serve: {status}") });
                 }
                 std::thread::sleep(LOOK_EVERY);
             }
@@ -117,35 +130,35 @@ impl<'a> Group<'a> {
     }
 
     /// Where native clients reach the nodes.
-    pub(super) fn servers(&self) -> Vec<SocketAddr> {
+    pub(crate) fn servers(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.nodes_at).collect()
     }
 
     /// Where clients of the Redis protocol reach the first node.
-    pub(super) fn clients_at(&self) -> SocketAddr {
+    pub(crate) fn clients_at(&self) -> SocketAddr {
         self.nodes[0].clients_at
     }
 
     /// The nodes' process numbers.
-    pub(super) fn processes(&self) -> Vec<u32> {
+    pub(crate) fn processes(&self) -> Vec<u32> {
         self.nodes.iter().map(|node| node.child.id()).collect()
     }
 
     /// Messages that all nodes have sent since their start.
-    pub(super) fn messages_sent(&self) -> Result<u64, PatternsError> {
+    pub(crate) fn messages_sent(&self) -> Result<u64, GroupError> {
         let of_node = |node: &Running| Ok(status(node.clients_at)?["messages_sent"].as_u64().unwrap_or(0));
         self.nodes.iter().map(of_node).sum()
     }
 
     /// Sends a signal to a node.
-    pub(super) fn signal(&self, place: usize, signal: libc::c_int) {
+    pub(crate) fn signal(&self, place: usize, signal: libc::c_int) {
         let process = libc::pid_t::try_from(self.nodes[place].child.id()).expect("process numbers are small");
         // SAFETY: a signal to a child that was not waited for.
         unsafe { libc::kill(process, signal) };
     }
 
     /// Starts a node again that was killed; returns when all serve.
-    pub(super) fn restart(&mut self, place: usize) -> Result<(), PatternsError> {
+    pub(crate) fn restart(&mut self, place: usize) -> Result<(), GroupError> {
         let killed = &mut self.nodes[place].child;
         killed.kill()?;
         killed.wait()?;
@@ -173,7 +186,7 @@ impl Drop for Group<'_> {
 }
 
 /// What a node says of itself; nothing while it cannot be reached.
-fn status(node: SocketAddr) -> Result<serde_json::Value, PatternsError> {
+fn status(node: SocketAddr) -> Result<serde_json::Value, GroupError> {
     let Ok(mut stream) = TcpStream::connect(node) else { return Ok(serde_json::Value::Null) };
     stream.set_read_timeout(Some(ANSWER_MAX))?;
     stream.write_all(b"MAINSTAY.STATUS\r\nQUIT\r\n")?;
@@ -182,5 +195,5 @@ fn status(node: SocketAddr) -> Result<serde_json::Value, PatternsError> {
     // A bulk string: its length in a line, then itself.
     let said = String::from_utf8_lossy(&said);
     let text = said.split_once("\r\n").map_or("", |(_, rest)| rest.split("\r\n").next().unwrap_or(""));
-    serde_json::from_str(text).map_err(|_| PatternsError::Node { what: format!("said `{said}` of itself") })
+    serde_json::from_str(text).map_err(|_| GroupError::Node { what: format!("said `{said}` of itself") })
 }
