@@ -113,7 +113,7 @@ pub struct Flags {
 pub fn show_defaults<S>(command: clap::Command, server: &Server<S>) -> clap::Command {
     let settings = server.settings();
     let (limits, geometry) = (&settings.process.limits, &settings.disk.journal.geometry);
-    let defaults: [(&str, &dyn Display); 16] = [
+    let defaults: [(&str, &dyn Display); 17] = [
         ("dir", &settings.directory.display()),
         ("listen", &settings.ingress.listen),
         ("level", &settings.process.level),
@@ -130,6 +130,7 @@ pub fn show_defaults<S>(command: clap::Command, server: &Server<S>) -> clap::Com
         ("key_seconds", &limits.key_retention.as_secs()),
         ("outputs_max", &limits.outputs_pending_max),
         ("stop_seconds", &settings.stop_timeout.as_secs()),
+        ("unkept_bytes_max", &limits.unkept_bytes_max),
     ];
     defaults.into_iter().fold(command, |command, (flag, default)| {
         command.mut_arg(flag, |arg| {
@@ -354,10 +355,11 @@ mod tests {
         }
         let with_values =
             Flags::command().get_arguments().filter(|arg| arg.get_action().takes_values()).count();
-        // A file or directory that is written only if asked for has no default.
+        // What is done only if it is asked for has no default.
+        let without = ["--record", "--port-file", "--stripe", "--keep", "--keep-tls-name"];
         assert_eq!(
             help.matches("[default: ").count(),
-            with_values - ["--record", "--port-file", "--stripe"].len(),
+            with_values - without.len(),
             "{help}"
         );
     }

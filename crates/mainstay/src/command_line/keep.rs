@@ -44,7 +44,7 @@ pub struct KeepFlags {
     /// is given
     #[arg(long, help_heading = KEEPING, requires = "keep", conflicts_with_all = ["keep_new", "keep_anew"])]
     pub keep_leave: bool,
-    /// Bytes of the log that may wait for the region; then requests are answered 503 [default: 64 MiB]
+    /// Bytes of the log that may wait for the region; then requests are answered 503
     #[arg(long, help_heading = KEEPING, value_name = "BYTES", env = "MAINSTAY_UNKEPT_BYTES_MAX", requires = "keep")]
     pub unkept_bytes_max: Option<u64>,
 }
