@@ -357,11 +357,7 @@ mod tests {
             Flags::command().get_arguments().filter(|arg| arg.get_action().takes_values()).count();
         // What is done only if it is asked for has no default.
         let without = ["--record", "--port-file", "--stripe", "--keep", "--keep-tls-name"];
-        assert_eq!(
-            help.matches("[default: ").count(),
-            with_values - without.len(),
-            "{help}"
-        );
+        assert_eq!(help.matches("[default: ").count(), with_values - without.len(), "{help}");
     }
 
     #[test]

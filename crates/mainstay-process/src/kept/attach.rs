@@ -145,28 +145,33 @@ impl<S: Store> Shelf<S> {
         Case { name: self.name(), wish, note, has_journal, store, here, owner, left, kept, is_whole }
     }
 
-    /// Becomes the owner by a new start, noted first.
-    fn take(&mut self, storage: &mut dyn Storage, owner: Owner, wish: Wish<'_>) -> Result<(), KeptError> {
-        loop {
-            let (region, name) = (wish.region.to_owned(), self.name().to_owned());
-            let none = Note { region, name: name.clone(), last: Start::default(), before: Vec::new() };
-            let before = Note::read(storage)?.filter(|note| note.check(&name, wish.region).is_ok());
-            let found = self.owner.as_ref().map(|owner| owner.start);
-            let mut note = before.unwrap_or(none).next(found, wish.drawn);
-            // It has ended its part: a region that goes back to it has lost this one.
-            note.before.retain(|before| Some(*before) != self.left);
-            note.write(storage)?;
-            match self.own(Owner { start: note.last, ..owner.clone() }).and_then(|()| self.read_rest()) {
-                Ok(()) if note.is_unheard() => return Ok(note.heard().write(storage)?),
-                Ok(()) => return Ok(()),
-                // An earlier attempt of this directory, whose answer was not heard.
-                Err(Trouble::Taken(by)) if note.has(by.start) => {
-                    self.read_owner().map_err(|trouble| self.in_trouble(trouble))?;
-                }
-                Err(Trouble::Taken(by)) => return Err(KeptError::Elsewhere { name, by }),
-                Err(trouble) => return Err(self.in_trouble(trouble)),
+    /// Becomes the owner by a new start, noted first, in the place of the one that was judged. `false`: that one has changed since, and is to be judged
+    /// anew; everything was read again.
+    fn take(&mut self, storage: &mut dyn Storage, owner: Owner, wish: Wish<'_>) -> Result<bool, KeptError> {
+        let (region, name) = (wish.region.to_owned(), self.name().to_owned());
+        let none = Note { region, name: name.clone(), last: Start::default(), before: Vec::new() };
+        let before = Note::read(storage)?.filter(|note| note.check(&name, wish.region).is_ok());
+        let found = self.owner.as_ref().map(|owner| owner.start);
+        let mut note = before.unwrap_or(none).next(found, wish.drawn);
+        // It has ended its part: a region that goes back to it has lost this one.
+        note.before.retain(|before| Some(*before) != self.left);
+        note.write(storage)?;
+        let taken = self.own(Owner { start: note.last, ..owner }).and_then(|taken| {
+            if !taken {
+                self.read_owner()?;
             }
+            self.read_rest().map(|()| taken)
+        });
+        match taken.map_err(|trouble| self.in_trouble(trouble))? {
+            true if note.is_unheard() => note.heard().write(storage)?,
+            true => {}
+            false => match &self.owner {
+                Some(by) if !note.has(by.start) => return Err(self.elsewhere()),
+                // The same start in a life that has just begun, or an earlier attempt of this directory, whose answer was not heard.
+                _ => return Ok(false),
+            },
         }
+        Ok(true)
     }
 
     /// With a directory that holds no journal, and is locked: fills it, if there is something to fill it from. Until that is done it holds none.
@@ -179,19 +184,19 @@ impl<S: Store> Shelf<S> {
         wish: Wish<'_>,
     ) -> Result<Option<Lsn>, KeptError> {
         let note = Note::read(storage)?;
-        if self.case(wish, note.as_ref(), None).judge()? != Verdict::Fill {
-            return Ok(None);
+        while self.case(wish, note.as_ref(), None).judge()? == Verdict::Fill {
+            if note.is_none()
+                && let Some(part) = storage.list()?.into_iter().find(|file| is_part(&file.name))
+            {
+                return Err(KeptError::Leftover { name: self.name().to_owned(), file: part.name });
+            }
+            let before = self.owner.clone().expect("there is something to fill it from");
+            // Before anything is read: nothing is added to it any more.
+            if self.take(storage, before, wish)? {
+                return self.fill(storage).map(Some);
+            }
         }
-        let is_part = |name: &str| segment_file_slot(name).is_some() || parse_name(name).is_some();
-        if note.is_none()
-            && let Some(part) = storage.list()?.into_iter().find(|file| is_part(&file.name))
-        {
-            return Err(KeptError::Leftover { name: self.name().to_owned(), file: part.name });
-        }
-        let before = self.owner.clone().expect("there is something to fill it from");
-        // Before anything is read: nothing is added to it any more.
-        self.take(storage, before, wish)?;
-        self.fill(storage).map(Some)
+        Ok(None)
     }
 
     fn fill(&mut self, storage: &mut dyn Storage) -> Result<Lsn, KeptError> {
@@ -259,15 +264,21 @@ impl<S: Store> Shelf<S> {
     pub fn attach(&mut self, directory: &mut Directory<'_>, wish: Wish<'_>) -> Result<(), KeptError> {
         let report = directory.report;
         let note = Note::read(directory.storage)?;
-        let verdict = self.case(wish, note.as_ref(), Some(report)).judge()?;
-        let Geometry { page_bytes, pages, segment_pages } = report.geometry;
-        let life = report.generation.0.max(self.owner.as_ref().map_or(0, |owner| owner.life));
-        let start = Start::default();
-        let owner = Owner { store: report.store, life, start, page_bytes, pages, segment_pages };
-        if verdict == Verdict::GoOn {
-            self.compare_as_owner(directory)?;
-        }
-        self.take(directory.storage, owner, wish)?;
+        let verdict = loop {
+            let verdict = self.case(wish, note.as_ref(), Some(report)).judge()?;
+            match verdict {
+                Verdict::GoOn => self.compare_as_owner(directory)?,
+                Verdict::Begin => {}
+                Verdict::Fill => return Err(self.elsewhere()),
+            }
+            let Geometry { page_bytes, pages, segment_pages } = report.geometry;
+            let life = report.generation.0.max(self.owner.as_ref().map_or(0, |owner| owner.life));
+            let start = Start::default();
+            let owner = Owner { store: report.store, life, start, page_bytes, pages, segment_pages };
+            if self.take(directory.storage, owner, wish)? {
+                break verdict;
+            }
+        };
         if verdict == Verdict::Begin {
             if self.is_whole() && report.end < self.end() {
                 let (name, here, kept) = (self.name().to_owned(), report.end, self.end());
@@ -294,9 +305,14 @@ impl<S: Store> Shelf<S> {
     /// Whether the directory is the owner's, and compares as that.
     pub(super) fn compare_as_owner(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
         match self.owner.as_ref().filter(|owner| owner.store != directory.report.store) {
-            Some(by) => Err(KeptError::Elsewhere { name: self.name().to_owned(), by: by.clone() }),
+            Some(_) => Err(self.elsewhere()),
             None => self.compare(directory),
         }
+    }
+
+    fn elsewhere(&self) -> KeptError {
+        let by = self.owner.clone().expect("somebody has it");
+        KeptError::Elsewhere { name: self.name().to_owned(), by }
     }
 
     /// Whether the directory has all that the region has, and the same in the place where that ends.
@@ -417,6 +433,11 @@ impl<S: Store> Shelf<S> {
         }
         Ok((None, report.first))
     }
+}
+
+/// Whether a file is part of a journal, or a checkpoint.
+fn is_part(file: &str) -> bool {
+    segment_file_slot(file).is_some() || parse_name(file).is_some()
 }
 
 pub(super) fn file_bytes(storage: &mut dyn Storage, file: &str) -> Result<u64, StorageError> {

@@ -161,28 +161,22 @@ impl<S: Store> Shelf<S> {
     }
 
     /// Makes `owner` the owner in the place of the one that is known. From then on nothing of the earlier one's is done; what it did until then is
-    /// read again.
-    pub(super) fn own(&mut self, owner: Owner) -> Result<(), Trouble> {
+    /// to be read again. `false`: something else is there than is known, and nothing was done.
+    pub(super) fn own(&mut self, owner: Owner) -> Result<bool, Trouble> {
         let watched = vec![(self.key("owner"), self.owner_version)];
         let change = self.put("owner", &owner);
-        match self.store.write(watched, vec![change]) {
-            Ok(Wrote::Done(version)) => self.owner_version = Some(version),
-            Ok(Wrote::Differs) => {
-                // An attempt before may have done it.
-                match self.read::<Owner>("owner")? {
-                    Some((found, version)) if found == owner => self.owner_version = Some(version),
-                    Some((found, _)) => return Err(Trouble::Taken(found)),
-                    None => return Err(Trouble::Lost),
-                }
-            }
-            Err(error) => match self.read::<Owner>("owner")? {
-                Some((found, version)) if found == owner => self.owner_version = Some(version),
-                _ => return Err(error.into()),
+        let version = match self.store.write(watched, vec![change]) {
+            Ok(Wrote::Done(version)) => version,
+            // An attempt before may have done it, or this one.
+            other => match (self.read::<Owner>("owner")?, other) {
+                (Some((found, version)), _) if found == owner => version,
+                (_, Err(error)) => return Err(error.into()),
+                _ => return Ok(false),
             },
-        }
-        self.owner = Some(owner);
+        };
+        (self.owner, self.owner_version) = (Some(owner), Some(version));
         self.confirmations += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// Removes the owner's entry and the end, and names all that was kept as surplus, if nothing of that has changed: nobody is filled from it any
@@ -227,15 +221,19 @@ impl<S: Store> Shelf<S> {
     /// Says in the owner's entry that its next life has begun.
     pub(super) fn enter_life(&mut self, life: u64) -> Result<(), Trouble> {
         let owner = self.owner.clone().expect("who keeps is the owner");
-        // Asked again after an answer that was not heard: who else would have written just this?
-        match self.read::<Owner>("owner")? {
-            Some((found, version)) if found.start == owner.start => {
-                (self.owner, self.owner_version) = (Some(found), Some(version));
+        loop {
+            // Asked again after an answer that was not heard: who else would have written just this?
+            match self.read::<Owner>("owner")? {
+                Some((found, version)) if found.start == owner.start => {
+                    (self.owner, self.owner_version) = (Some(found), Some(version));
+                }
+                Some((found, _)) => return Err(Trouble::Taken(found)),
+                None => return Err(Trouble::Lost),
             }
-            Some((found, _)) => return Err(Trouble::Taken(found)),
-            None => return Err(Trouble::Lost),
+            if self.own(Owner { life, ..owner.clone() })? {
+                return Ok(());
+            }
         }
-        self.own(Owner { life, ..owner })
     }
 
     /// Whether this process is still the owner, asked of the region from now on.

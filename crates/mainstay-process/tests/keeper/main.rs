@@ -4,6 +4,7 @@ mod region;
 mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;
+mod taking;
 
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_process::config::{Config, Limits};
@@ -48,17 +49,26 @@ fn is_empty(storage: &MemoryStorage) -> bool {
 /// Opens a directory, filled first if it is empty, and attaches. What is left of it if not.
 #[expect(clippy::result_large_err, reason = "what is left is a disk in memory, and begun with again")]
 fn begin(
-    mut storage: MemoryStorage,
+    storage: MemoryStorage,
     link: Link,
     wish: Wish<'_>,
     config: Config,
 ) -> Result<Life, (KeptError, MemoryStorage)> {
-    let find = Shelf::find(link, NAME, SMALL);
     let in_trouble = |trouble| KeptError::Trouble { name: NAME.to_owned(), trouble };
-    let mut shelf = match find {
-        Ok(shelf) => shelf,
-        Err(trouble) => return Err((in_trouble(trouble), storage)),
-    };
+    match Shelf::find(link, NAME, SMALL) {
+        Ok(shelf) => begin_found(shelf, storage, wish, config),
+        Err(trouble) => Err((in_trouble(trouble), storage)),
+    }
+}
+
+/// The same, by what was found before.
+#[expect(clippy::result_large_err, reason = "what is left is a disk in memory, and begun with again")]
+fn begin_found(
+    mut shelf: Shelf<Link>,
+    mut storage: MemoryStorage,
+    wish: Wish<'_>,
+    config: Config,
+) -> Result<Life, (KeptError, MemoryStorage)> {
     if is_empty(&storage)
         && let Err(error) = shelf.fill_empty(&mut storage, wish)
     {

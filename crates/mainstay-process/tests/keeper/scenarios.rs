@@ -11,24 +11,24 @@ fn refused(begun: Result<Life, (KeptError, MemoryStorage)>) -> (KeptError, Memor
     }
 }
 
-fn begun(begun: Result<Life, (KeptError, MemoryStorage)>) -> Life {
+pub(crate) fn begun(begun: Result<Life, (KeptError, MemoryStorage)>) -> Life {
     begun.map_err(|(error, _)| error).expect("it begins")
 }
 
 /// Asks for `names`, and has the region keep all.
-fn live(life: &mut Life, names: std::ops::Range<u64>) {
+pub(crate) fn live(life: &mut Life, names: std::ops::Range<u64>) {
     for name in names {
         life.ask(name, name);
     }
     life.keep_all().expect("the region answers");
 }
 
-fn killed(mut life: Life) -> MemoryStorage {
+pub(crate) fn killed(mut life: Life) -> MemoryStorage {
     life.hand_over();
     life.world.killed()
 }
 
-fn lines(life: &Life) -> usize {
+pub(crate) fn lines(life: &Life) -> usize {
     life.world.process.handler().lines.len()
 }
 
