@@ -2,7 +2,7 @@
 
 use super::manifest::{KeptCheckpoint, Sizes};
 use super::note::Note;
-use super::shelf::Shelf;
+use super::shelf::{Relies, Shelf};
 use super::{KeptError, Owner, Start, Store, Trouble};
 use crate::checkpoint::{final_name, load, parse_name, positions};
 use mainstay_journal::catalog::Catalog;
@@ -145,9 +145,14 @@ impl<S: Store> Shelf<S> {
         Case { name: self.name(), wish, note, has_journal, store, here, owner, left, kept, is_whole }
     }
 
-    /// Becomes the owner by a new start, noted first, in the place of the one that was judged. `false`: that one has changed since, and is to be judged
-    /// anew; everything was read again.
-    fn take(&mut self, storage: &mut dyn Storage, owner: Owner, wish: Wish<'_>) -> Result<bool, KeptError> {
+    /// Becomes the owner by a new start, noted first, in the place of the one that was judged. `false`: that one has changed since, or what this relies
+    /// on besides, and is to be judged anew; everything was read again.
+    fn take(
+        &mut self,
+        storage: &mut dyn Storage,
+        owner: Owner,
+        (wish, relies): (Wish<'_>, Relies),
+    ) -> Result<bool, KeptError> {
         let (region, name) = (wish.region.to_owned(), self.name().to_owned());
         let none = Note { region, name: name.clone(), last: Start::default(), before: Vec::new() };
         let before = Note::read(storage)?.filter(|note| note.check(&name, wish.region).is_ok());
@@ -156,7 +161,7 @@ impl<S: Store> Shelf<S> {
         // It has ended its part: a region that goes back to it has lost this one.
         note.before.retain(|before| Some(*before) != self.left);
         note.write(storage)?;
-        let taken = self.own(Owner { start: note.last, ..owner }).and_then(|taken| {
+        let taken = self.own(Owner { start: note.last, ..owner }, relies).and_then(|taken| {
             if !taken {
                 self.read_owner()?;
             }
@@ -167,7 +172,7 @@ impl<S: Store> Shelf<S> {
             true => {}
             false => match &self.owner {
                 Some(by) if !note.has(by.start) => return Err(self.elsewhere()),
-                // The same start in a life that has just begun, or an earlier attempt of this directory, whose answer was not heard.
+                // The same start, which has done something; or an earlier attempt of this directory, whose answer was not heard.
                 _ => return Ok(false),
             },
         }
@@ -192,7 +197,7 @@ impl<S: Store> Shelf<S> {
             }
             let before = self.owner.clone().expect("there is something to fill it from");
             // Before anything is read: nothing is added to it any more.
-            if self.take(storage, before, wish)? {
+            if self.take(storage, before, (wish, Relies::Owner))? {
                 return self.fill(storage).map(Some);
             }
         }
@@ -275,15 +280,16 @@ impl<S: Store> Shelf<S> {
             let life = report.generation.0.max(self.owner.as_ref().map_or(0, |owner| owner.life));
             let start = Start::default();
             let owner = Owner { store: report.store, life, start, page_bytes, pages, segment_pages };
-            if self.take(directory.storage, owner, wish)? {
+            let relies = match verdict {
+                // What is there is given up: nothing may have come to it that was not judged.
+                Verdict::Begin => Relies::Both,
+                _ => Relies::Owner,
+            };
+            if self.take(directory.storage, owner, (wish, relies))? {
                 break verdict;
             }
         };
         if verdict == Verdict::Begin {
-            if self.is_whole() && report.end < self.end() {
-                let (name, here, kept) = (self.name().to_owned(), report.end, self.end());
-                return Err(KeptError::Behind { name, here, kept });
-            }
             return self.give_all(directory);
         }
         // Again: what was read before may have changed until it was taken.

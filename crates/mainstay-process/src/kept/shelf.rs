@@ -46,7 +46,7 @@ pub struct Shelf<S> {
 
 /// What a write relies on besides the owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Relies {
+pub(super) enum Relies {
     Owner,
     End,
     Manifest,
@@ -160,10 +160,10 @@ impl<S: Store> Shelf<S> {
         Ok(())
     }
 
-    /// Makes `owner` the owner in the place of the one that is known. From then on nothing of the earlier one's is done; what it did until then is
-    /// to be read again. `false`: something else is there than is known, and nothing was done.
-    pub(super) fn own(&mut self, owner: Owner) -> Result<bool, Trouble> {
-        let watched = vec![(self.key("owner"), self.owner_version)];
+    /// Makes `owner` the owner in the place of the one that is known. From then on nothing of the earlier one's is done; what it did until then, and it
+    /// does not rely on, is to be read again. `false`: something else is there than is known, and nothing was done.
+    pub(super) fn own(&mut self, owner: Owner, relies: Relies) -> Result<bool, Trouble> {
+        let watched = self.watched(relies);
         let change = self.put("owner", &owner);
         let version = match self.store.write(watched, vec![change]) {
             Ok(Wrote::Done(version)) => version,
@@ -186,11 +186,7 @@ impl<S: Store> Shelf<S> {
         self.discard_whole(&mut manifest);
         manifest.surplus.extend(manifest.begun.take());
         let [owner, end] = ["owner", "end"].map(|what| self.key(what));
-        let watched = vec![
-            (owner.clone(), self.owner_version),
-            (end.clone(), self.end_version),
-            (self.key("manifest"), self.manifest_version),
-        ];
+        let watched = self.watched(Relies::Both);
         let removed = [owner, end].map(|key| Change::Remove { key });
         let put = [self.put("manifest", &manifest), self.put("left", &start)];
         if let Wrote::Done(_) = self.store.write(watched, removed.into_iter().chain(put).collect())? {
@@ -230,7 +226,7 @@ impl<S: Store> Shelf<S> {
                 Some((found, _)) => return Err(Trouble::Taken(found)),
                 None => return Err(Trouble::Lost),
             }
-            if self.own(Owner { life, ..owner.clone() })? {
+            if self.own(Owner { life, ..owner.clone() }, Relies::Owner)? {
                 return Ok(());
             }
         }
@@ -281,12 +277,7 @@ impl<S: Store> Shelf<S> {
         Ok(())
     }
 
-    /// Does `changes` if this process is still the owner and what else they rely on has its version; `None` if not, with everything read again.
-    fn write(&mut self, relies: Relies, changes: Vec<Change>) -> Result<Option<Version>, Trouble> {
-        if self.unsure {
-            self.reread()?;
-            return Ok(None);
-        }
+    fn watched(&self, relies: Relies) -> Vec<(Vec<u8>, Option<Version>)> {
         let mut watched = vec![(self.key("owner"), self.owner_version)];
         if matches!(relies, Relies::End | Relies::Both) {
             watched.push((self.key("end"), self.end_version));
@@ -294,7 +285,16 @@ impl<S: Store> Shelf<S> {
         if matches!(relies, Relies::Manifest | Relies::Both) {
             watched.push((self.key("manifest"), self.manifest_version));
         }
-        match self.store.write(watched, changes) {
+        watched
+    }
+
+    /// Does `changes` if this process is still the owner and what else they rely on has its version; `None` if not, with everything read again.
+    fn write(&mut self, relies: Relies, changes: Vec<Change>) -> Result<Option<Version>, Trouble> {
+        if self.unsure {
+            self.reread()?;
+            return Ok(None);
+        }
+        match self.store.write(self.watched(relies), changes) {
             Ok(Wrote::Done(version)) => {
                 self.confirmations += 1;
                 Ok(Some(version))

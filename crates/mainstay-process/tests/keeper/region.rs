@@ -95,16 +95,23 @@ pub(crate) struct Link {
     pub(crate) delays: bool,
     /// After so many the machine is lost: nothing is asked any more.
     pub(crate) left: Option<u64>,
+    /// What somebody else does after so many.
+    pub(crate) between: Option<(u64, Box<dyn FnOnce()>)>,
 }
 
 impl Link {
     pub(crate) fn to(region: &Rc<RefCell<Region>>) -> Self {
-        Self { region: Rc::clone(region), faults: 0, delays: false, left: None }
+        Self { region: Rc::clone(region), faults: 0, delays: false, left: None, between: None }
     }
 
     fn begin(&mut self) -> Result<u64, StoreError> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1).ok_or_else(unanswered)?;
+        }
+        match self.between.take() {
+            Some((0, act)) => act(),
+            Some((after, act)) => self.between = Some((after - 1, act)),
+            None => {}
         }
         let mut region = self.region.borrow_mut();
         if !region.holds_late && region.random.below(8) == 0 {

@@ -2,6 +2,7 @@
 
 use super::scenarios::{begun, killed, lines, live};
 use super::*;
+use std::cell::Cell;
 
 #[test]
 fn a_life_that_begins_in_place_while_another_machine_takes_over_is_known_there() {
@@ -34,5 +35,59 @@ fn a_life_that_begins_in_place_while_another_machine_takes_over_is_known_there()
         let entries = region.borrow().entries.clone();
         assert_eq!(lines(&revive(entries, config.clone())), lines(&after));
         drop(begun(begin(killed(after), Link::to(&region), wish(3), config)));
+    }
+}
+
+/// A directory that was never kept, in which so many commands were handled.
+fn past(config: &Config, commands: u64) -> MemoryStorage {
+    let mut past = World::new(config.clone());
+    for name in 0..commands {
+        past.say(name, &format!("say past {name}"));
+    }
+    past.settle();
+    past.killed()
+}
+
+/// While a directory's past is given to the region, after each of its questions, another machine finds what is there; `empty` or with a past of its
+/// own it is to be kept anew, when the first has come to its end and has answered. How often the first had not come to its end when it was found.
+fn found_while_it_is_given(empty: bool) -> u32 {
+    let config = peers(13);
+    let mut unbegun = 0;
+    for after in 0.. {
+        let region = Region::new(13);
+        let found: Rc<Cell<Option<Shelf<Link>>>> = Rc::default();
+        let find = {
+            let (found, region) = (Rc::clone(&found), Rc::clone(&region));
+            move || found.set(Some(Shelf::find(Link::to(&region), NAME, SMALL).expect("it answers")))
+        };
+        let link = Link { between: Some((after, Box::new(find))), ..Link::to(&region) };
+        let new = Wish { new: true, ..wish(1) };
+        let mut life = begun(begin(past(&config, 30), link, new, config.clone()));
+        let Some(found) = found.take() else { break };
+        live(&mut life, 0..2);
+        let before = region.borrow().entries.clone();
+        let storage = if empty { MemoryStorage::default() } else { past(&config, 40) };
+        let anew = Wish { anew: true, ..wish(2) };
+        match begin_found(found, storage, anew, config.clone()) {
+            // What it had found was whole.
+            Ok(filled) => assert_eq!((empty, lines(&filled)), (true, 32), "after {after} questions"),
+            Err((error, _)) => {
+                assert!(matches!(error, KeptError::Elsewhere { .. }), "after {after} questions: {error}");
+                assert_eq!(region.borrow().entries, before, "after {after} questions: nothing was changed");
+                live(&mut life, 2..3);
+                unbegun += 1;
+                let entries = region.borrow().entries.clone();
+                assert_eq!(lines(&revive(entries, config.clone())), 33);
+            }
+        }
+    }
+    unbegun
+}
+
+#[test]
+fn nothing_is_taken_by_keeping_anew_from_a_start_that_comes_to_its_end_meanwhile() {
+    for empty in [true, false] {
+        let unbegun = found_while_it_is_given(empty);
+        assert!(unbegun > 3, "{unbegun} were found before the end");
     }
 }
