@@ -36,6 +36,6 @@ pub use crate::error::{ConnectError, ReadError, SubscribeError, WriteError};
 pub use crate::reads::{Inspected, Near, Value};
 pub use crate::settings::Settings;
 pub use mainstay_region::batch::Batch;
-pub use mainstay_region::operation::{Operation, Outcome};
+pub use mainstay_region::operation::{Measured, Operation, Outcome, TooLong};
 pub use mainstay_tls::{TlsClient, TlsError, TlsFiles};
 pub use mainstay_types::operation::Version;
