@@ -277,6 +277,15 @@ pub enum KeptError {
         /// One of its files.
         file: String,
     },
+    /// An empty directory that is to have further ones.
+    #[error(
+        "`{name}` is filled from the region into one directory, without stripes: nothing was changed. Leave out --stripe, now and when it is started \
+         again"
+    )]
+    Striped {
+        /// Whose log.
+        name: String,
+    },
     /// The region does not know a directory, or its last start, that it had kept.
     #[error(
         "the region has nothing of `{name}` from this directory's last start, which it kept: it has lost that, or is another one. Nothing was \

@@ -26,6 +26,8 @@ pub struct Wish<'a> {
     pub new: bool,
     /// This directory is the last one, though the region has lost some or all of what it kept of it: keep it anew.
     pub anew: bool,
+    /// The directory is to have further ones (stripes): one that is filled has none.
+    pub striped: bool,
     /// Tells this start from others, also from one with the same number that a region has forgotten.
     pub drawn: u64,
 }
@@ -194,6 +196,9 @@ impl<S: Store> Shelf<S> {
                 && let Some(part) = storage.list()?.into_iter().find(|file| is_part(&file.name))
             {
                 return Err(KeptError::Leftover { name: self.name().to_owned(), file: part.name });
+            }
+            if wish.striped {
+                return Err(KeptError::Striped { name: self.name().to_owned() });
             }
             let before = self.owner.clone().expect("there is something to fill it from");
             // Before anything is read: nothing is added to it any more.
@@ -501,7 +506,7 @@ mod tests {
     /// before the region's log, l for a region that start 3 has left.
     fn judged(owner: Option<&Owner>, note: Option<&Note>, told: &str) -> Result<Verdict, KeptError> {
         let is = |letter| told.contains(letter);
-        let wish = Wish { region: "data", new: is('n'), anew: is('a'), drawn: 0 };
+        let wish = Wish { region: "data", new: is('n'), anew: is('a'), striped: false, drawn: 0 };
         let store = is('j').then_some(StoreId([1; 16]));
         let (has_journal, is_whole) = (is('j'), is('w'));
         let (here, kept, left) =

@@ -33,7 +33,7 @@ fn peers(seed: u64) -> Config {
 }
 
 fn wish(drawn: u64) -> Wish<'static> {
-    Wish { region: "data", new: false, anew: false, drawn }
+    Wish { region: "data", new: false, anew: false, striped: false, drawn }
 }
 
 /// A process with a machine that keeps its log.

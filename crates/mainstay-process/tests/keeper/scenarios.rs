@@ -411,3 +411,19 @@ fn what_a_life_sent_before_it_was_replaced_is_not_done_afterwards() {
     assert!(!late_write_is_done(true));
     assert!(late_write_is_done(false), "without the fence it would be: the scenario shows something");
 }
+
+#[test]
+fn a_directory_that_is_to_have_further_ones_is_refused_before_it_takes_over() {
+    let config = peers(14);
+    let (region, storage) = with_a_past(14, &config);
+    let before = region.borrow().entries.clone();
+    let striped = |drawn| Wish { striped: true, ..wish(drawn) };
+    let empty = begin(MemoryStorage::default(), Link::to(&region), striped(2), config.clone());
+    let (error, mut left) = refused(empty);
+    assert!(matches!(error, KeptError::Striped { .. }), "{error}");
+    assert_eq!((left.list().expect("it lists"), &region.borrow().entries), (Vec::new(), &before));
+    // One that has its journal has its stripes, too; and so has one that begins.
+    assert_eq!(lines(&begun(begin(storage, Link::to(&region), striped(3), config.clone()))), 9);
+    let new = Wish { new: true, ..striped(4) };
+    begun(begin(MemoryStorage::default(), Link::to(&Region::new(14)), new, config));
+}

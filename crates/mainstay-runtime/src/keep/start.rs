@@ -34,9 +34,10 @@ impl Prepared {
     }
 }
 
-fn wish(keep: &KeepSettings) -> Wish<'_> {
+fn wish<'a>(keep: &'a KeepSettings, settings: &Settings) -> Wish<'a> {
     let (new, anew) = (keep.way == KeepWay::New, keep.way == KeepWay::Anew);
-    Wish { region: &keep.region, new, anew, drawn: fastrand::u64(..) }
+    let striped = !settings.disk.stripes.is_empty();
+    Wish { region: &keep.region, new, anew, striped, drawn: fastrand::u64(..) }
 }
 
 /// Finds the region, and fills an empty directory from it; at other levels only refuses a directory that is kept.
@@ -61,7 +62,7 @@ pub(crate) fn prepare(settings: &Settings) -> Result<Option<Prepared>, KeepError
         if keep.way == KeepWay::Leave {
             shelf.refuse_leaving_empty(&mut empty.storage)?;
         } else {
-            filled_to = shelf.fill_empty(&mut empty.storage, wish(keep))?;
+            filled_to = shelf.fill_empty(&mut empty.storage, wish(keep, settings))?;
         }
     }
     Ok(Some(Prepared { shelf, filled_to }))
@@ -91,10 +92,10 @@ pub(crate) fn begin(
     let catalog = opened.disk.catalog();
     let mut directory = Directory { storage: &mut opened.storage, catalog: &catalog, report: &opened.report };
     if keep.way == KeepWay::Leave {
-        shelf.leave(&mut directory, wish(keep))?;
+        shelf.leave(&mut directory, wish(keep, settings))?;
         return Ok(None);
     }
-    shelf.attach(&mut directory, wish(keep))?;
+    shelf.attach(&mut directory, wish(keep, settings))?;
     let nodes = shelf.store().nodes();
     let started = Keep::start(Keeper::new(shelf), opened.storage.clone(), acknowledged, ended);
     Ok(Some((started.map_err(KeepError::Thread)?, KeptStart { filled_to, nodes })))
