@@ -56,7 +56,7 @@ pub struct Keeper<S> {
     life_named: u64,
     /// The last turn wrote log: something else may have the next one.
     wrote: bool,
-    /// A checkpoint's file could not be read: nothing waits behind that.
+    /// A checkpoint's file could not be read: nothing waits behind that, and it is tried again with each look.
     is_stuck: bool,
 }
 
@@ -144,7 +144,12 @@ impl<S: Store> Keeper<S> {
         self.checkpoint = self.checkpoint.max(lsn);
     }
 
-    /// Whether there is something to do.
+    /// Whether the region lacks a checkpoint whose file cannot be read now.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// Whether there is something to do without a look.
     pub fn has_work(&self) -> bool {
         self.next(false).is_some()
     }
@@ -166,11 +171,7 @@ impl<S: Store> Keeper<S> {
             }
             Job::Write => self.write(),
             Job::Remove => self.shelf.remove_surplus(),
-            Job::Save => {
-                let saved = self.go_on_saving(storage);
-                self.is_stuck = matches!(saved, Err(Trouble::Checkpoint(_)));
-                saved
-            }
+            Job::Save => self.save_or_look(storage),
             Job::Confirm => self.shelf.confirm(),
             Job::Look => self.shelf.look(),
         };
@@ -207,9 +208,24 @@ impl<S: Store> Keeper<S> {
             () if writes && (!self.wrote || self.is_stuck || background.is_none()) => Some(Job::Write),
             () if background.is_some() && !self.is_stuck => background,
             () if self.confirm > self.confirmed => Some(Job::Confirm),
-            () if look => Some(Job::Look),
-            () => background,
+            () if look => background.or(Some(Job::Look)),
+            // Stuck.
+            () => None,
         }
+    }
+
+    /// A file that cannot be read does not keep this from hearing of a later owner.
+    fn save_or_look(&mut self, storage: &mut dyn Storage) -> Result<(), Trouble> {
+        if self.is_stuck {
+            self.shelf.look()?;
+        }
+        let saved = self.go_on_saving(storage);
+        self.is_stuck = matches!(saved, Err(Trouble::Checkpoint(_)));
+        if self.is_stuck {
+            // A later life may have published another one.
+            self.saving = None;
+        }
+        saved
     }
 
     /// As many whole records as one write takes; of one that is longer, a part.

@@ -2,6 +2,9 @@
 
 use super::scenarios::{begun, killed, lines, live};
 use super::*;
+use mainstay_journal::storage::Storage;
+use mainstay_process::checkpoint::final_name;
+use mainstay_types::id::Lsn;
 use std::cell::Cell;
 
 #[test]
@@ -89,5 +92,45 @@ fn nothing_is_taken_by_keeping_anew_from_a_start_that_comes_to_its_end_meanwhile
     for empty in [true, false] {
         let unbegun = found_while_it_is_given(empty);
         assert!(unbegun > 3, "{unbegun} were found before the end");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_hides_no_later_owner_and_holds_up_no_later_one() {
+    for case in 0..6 {
+        let (region, config) = (Region::new(15), peers(15));
+        let mut life = first_life(&region, config.clone());
+        live(&mut life, 0..9);
+        life.world.step(Event::CheckpointNow);
+        life.world.settle();
+        let lsn = life.world.published.expect("it is published");
+        life.hand_over();
+        let said = |life: &Life| life.keeper.acknowledged().checkpoint;
+        assert!(said(&life) < lsn, "the region lacks it");
+        // It is begun in half of the cases; then its file is not there.
+        if case % 2 == 1 {
+            assert_eq!(life.turn(false), Ok(true));
+        }
+        let file = final_name(lsn);
+        life.world.storage.rename(&file, "away").expect("it is there");
+        assert!(matches!(life.turn(false), Err(Trouble::Checkpoint(_))));
+        assert!(life.keeper.is_stuck() && !life.keeper.has_work(), "case {case}");
+        // Tried again with each look, and in nobody's way.
+        assert!(matches!(life.turn(true), Err(Trouble::Checkpoint(_))));
+        life.ask(10, 10);
+        life.world.settle();
+        assert_eq!((life.turn(false), life.answers().pop().map(|(name, _)| name)), (Ok(true), Some(10)));
+        if case < 2 {
+            let _after = begun(begin(MemoryStorage::default(), Link::to(&region), wish(2), config));
+            assert!(matches!(life.turn(true), Err(Trouble::Taken(_))), "case {case}");
+            continue;
+        }
+        // It can be read again; or a later life has published another one.
+        let lsn = if case < 4 { lsn } else { Lsn(lsn.0 + 1) };
+        life.world.storage.rename("away", &final_name(lsn)).expect("it is there");
+        life.keeper.save(lsn);
+        assert_eq!(life.turn(true), Ok(true));
+        life.keep_all().expect("the region answers");
+        assert_eq!((life.keeper.is_stuck(), said(&life)), (false, lsn), "case {case}");
     }
 }
