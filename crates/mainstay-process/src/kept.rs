@@ -167,6 +167,9 @@ pub enum Trouble {
     /// A checkpoint's file cannot be read, to be given to the region.
     #[error("a checkpoint cannot be given to the region: {0}")]
     Checkpoint(StorageError),
+    /// The service was stopped meanwhile.
+    #[error("it was stopped before the region had all of it")]
+    Stopped,
 }
 
 impl Trouble {

@@ -305,6 +305,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     if life.settings.signals {
         runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
+    let beginning = keeping::Beginning::of(&life);
     let begin = |prepared| life.begin_keeping(&shared, prepared, &mut opened.0).map_err(Box::new);
     let keep = prepared.map(begin).transpose()?.flatten();
     let recovered = on_own_stack(|| life.recover(&shared, Some(opened), None))?;
@@ -322,6 +323,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let places = place.map(|place| keep_place(place, &life, &shared, &transport)).transpose()?;
     let stop_timeout = life.settings.stop_timeout;
     let of_events = Arc::clone(&shared);
+    beginning.done();
     Ok(Running {
         started,
         ended,
@@ -394,7 +396,7 @@ impl Life {
                     }
                     shared.watch.pace.replayed(recovery.replayed, replaying);
                     shared.clock.raise(recovery.time);
-                    self.keep_beginning(&process, &mut effects, (&mut storage, &disk))?;
+                    self.keep_beginning((&process, &recovery), &mut effects, (&mut storage, &disk))?;
                     let peering = Peering::new(self.transport.clone());
                     let keep = self.keep.get().cloned();
                     let core = Core::new(process, disk, storage, effects, shared.level, peering, keep);

@@ -40,13 +40,24 @@ struct State {
     /// The last checkpoint that was published.
     checkpoint: Lsn,
     said: Acknowledged,
+    /// The checkpoint that the region lacks cannot be read now.
+    is_stuck: bool,
     ended: Option<Trouble>,
     stop: bool,
 }
 
 impl State {
     fn has_all(&self) -> bool {
-        self.said.kept >= self.end && self.said.life >= self.life && self.said.checkpoint >= self.checkpoint
+        self.has_log() && self.said.checkpoint >= self.checkpoint
+    }
+
+    fn has_log(&self) -> bool {
+        self.said.kept >= self.end && self.said.life >= self.life
+    }
+
+    /// Whether a life may go on that began with this checkpoint. One that cannot be read, and it did not begin with, is not waited for.
+    fn has_what_began(&self, with: Lsn) -> bool {
+        self.has_all() || self.is_stuck && self.has_log() && self.said.checkpoint >= with
     }
 }
 
@@ -67,6 +78,7 @@ impl Keep {
             life: said.life,
             checkpoint: Lsn::ZERO,
             said,
+            is_stuck: false,
             ended: None,
             stop: false,
         };
@@ -117,15 +129,17 @@ impl Keep {
         self.0.work.notify_one();
     }
 
-    /// Waits until the owner's entry names this life and the region has all that the thread was given, however long it takes.
-    pub(crate) fn wait(&self, life: u64) -> Result<(), Trouble> {
+    /// Waits until the owner's entry names this life and the region has all that the thread was given, however long it takes; of checkpoints that cannot
+    /// be read, the one that the life began with.
+    pub(crate) fn wait(&self, life: u64, checkpoint: Lsn) -> Result<(), Trouble> {
         let mut state = self.lock();
         state.life = state.life.max(life);
         self.0.work.notify_one();
         loop {
             match &state.ended {
                 Some(trouble) => return Err(trouble.clone()),
-                None if state.has_all() => return Ok(()),
+                None if state.stop => return Err(Trouble::Stopped),
+                None if state.has_what_began(checkpoint) => return Ok(()),
                 None => state = self.0.done.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -136,10 +150,11 @@ impl Keep {
         self.lock().has_all()
     }
 
-    /// Ends the thread behind the write that is under way.
+    /// Ends the thread behind the write that is under way, and whoever waits for it.
     pub(crate) fn stop(&self) {
         self.lock().stop = true;
         self.0.work.notify_all();
+        self.0.done.notify_all();
     }
 
     fn run(
@@ -167,9 +182,13 @@ impl Keep {
             let said = keeper.acknowledged();
             let mut state = self.lock();
             let is_new = std::mem::replace(&mut state.said, said) != said;
+            let stuck = keeper.is_stuck();
+            let is_other = std::mem::replace(&mut state.is_stuck, stuck) != stuck;
             drop(state);
-            if is_new {
+            if is_new || is_other {
                 self.0.done.notify_all();
+            }
+            if is_new {
                 acknowledged(said);
             }
         }

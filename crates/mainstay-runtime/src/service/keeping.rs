@@ -3,7 +3,7 @@
 use super::{EndError, Life, Running, StartError, open};
 use crate::core::copy_log;
 use crate::driver::Shared;
-use crate::keep::{self, KeepError, KeptStart, NotKept};
+use crate::keep::{self, Keep, KeepError, KeptStart, NotKept};
 use crate::settings::Settings;
 use mainstay_disk::disk::Disk;
 use mainstay_disk::file_storage::FileStorage;
@@ -14,6 +14,8 @@ use mainstay_process::event::Event;
 use mainstay_process::handler::AnyHandler;
 use mainstay_process::kept::keeper::Acknowledged;
 use mainstay_process::process::Process;
+use mainstay_process::recover::Recovery;
+use mainstay_types::id::Lsn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,26 @@ pub(super) fn prepare(settings: &mut Settings) -> Result<Option<keep::Prepared>,
     let filled = prepared.as_ref().is_some_and(keep::Prepared::has_filled);
     settings.places.iter_mut().for_each(|places| places.take |= filled);
     Ok(prepared)
+}
+
+/// Ends the thread that keeps the log if a start comes to nothing behind its beginning.
+pub(super) struct Beginning(Option<Arc<Life>>);
+
+impl Beginning {
+    pub(super) fn of(life: &Arc<Life>) -> Self {
+        Self(Some(Arc::clone(life)))
+    }
+
+    /// The start has come to its end.
+    pub(super) fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        self.0.iter().filter_map(|life| life.keep.get()).for_each(Keep::stop);
+    }
 }
 
 impl Running {
@@ -84,13 +106,13 @@ impl Life {
             copy_log((&opened.journal, &mut opened.storage, &opened.disk), (from, end), &mut bytes);
             keep.put(from, &mut bytes, &mut vec![end], 0);
         }
-        self.wait_for_keep(opened.report.generation.0)
+        self.wait_for_keep(opened.report.generation.0, Lsn::ZERO)
     }
 
     /// Behind a recovery: the region has the first records of this life before anybody hears of it.
     pub(super) fn keep_beginning(
         &self,
-        process: &Process<AnyHandler, MappedPages>,
+        (process, recovery): (&Process<AnyHandler, MappedPages>, &Recovery),
         effects: &mut Vec<Effect>,
         (storage, disk): (&mut FileStorage, &Disk),
     ) -> Result<(), StartError> {
@@ -106,12 +128,12 @@ impl Life {
             _ => true,
         });
         keep.put(begins.unwrap_or_default(), &mut bytes, &mut ends, 0);
-        self.wait_for_keep(process.incarnation().0)
+        self.wait_for_keep(process.incarnation().0, recovery.checkpoint.unwrap_or(Lsn::ZERO))
     }
 
-    /// All of it: the log, and a checkpoint that an earlier life has published.
-    fn wait_for_keep(&self, life: u64) -> Result<(), StartError> {
+    /// All of it: the log, and a checkpoint that an earlier life has published, unless it cannot be read and this life did not begin with it.
+    fn wait_for_keep(&self, life: u64, checkpoint: Lsn) -> Result<(), StartError> {
         let (Some(keep), Some(settings)) = (self.keep.get(), &self.settings.keep) else { return Ok(()) };
-        keep.wait(life).map_err(|trouble| NotKept { name: settings.name.clone(), trouble }.into())
+        keep.wait(life, checkpoint).map_err(|trouble| NotKept { name: settings.name.clone(), trouble }.into())
     }
 }
