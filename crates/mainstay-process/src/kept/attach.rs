@@ -299,6 +299,10 @@ impl<S: Store> Shelf<S> {
         }
         // Again: what was read before may have changed until it was taken.
         self.compare(directory)?;
+        let stretches = self.manifest.whole.as_ref().map_or(0, |whole| whole.stretches.len());
+        if stretches >= self.sizes.stretches_max {
+            return self.give_all(directory);
+        }
         self.go_on().map_err(|trouble| self.in_trouble(trouble))?;
         self.give_rest(directory)?;
         let (checkpoint, _) = self.newest(directory)?;

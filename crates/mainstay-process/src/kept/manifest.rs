@@ -15,11 +15,18 @@ pub struct Sizes {
     pub write_bytes_max: u64,
     /// Bytes of a checkpoint's file under one key.
     pub chunk_bytes: u64,
+    /// Starts between two checkpoints that add to what was there; the next one gives everything anew.
+    pub stretches_max: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { piece_bytes: 64 << 10, write_bytes_max: 512 << 10, chunk_bytes: 256 << 10 }
+        Self {
+            piece_bytes: 64 << 10,
+            write_bytes_max: 512 << 10,
+            chunk_bytes: 256 << 10,
+            stretches_max: 1000,
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use support::{Drawn, Memo, World, config};
 
 /// Small, so that records take several writes, and each checkpoint several keys.
-const SMALL: Sizes = Sizes { piece_bytes: 256, write_bytes_max: 512, chunk_bytes: 1500 };
+const SMALL: Sizes = Sizes { piece_bytes: 256, write_bytes_max: 512, chunk_bytes: 1500, stretches_max: 7 };
 
 const NAME: &str = "shop";
 

@@ -6,6 +6,7 @@ use mainstay_journal::storage::Storage;
 use mainstay_process::checkpoint::final_name;
 use mainstay_types::id::Lsn;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 #[test]
 fn a_life_that_begins_in_place_while_another_machine_takes_over_is_known_there() {
@@ -133,4 +134,27 @@ fn a_checkpoint_that_cannot_be_read_hides_no_later_owner_and_holds_up_no_later_o
         life.keep_all().expect("the region answers");
         assert_eq!((life.keeper.is_stuck(), said(&life)), (false, lsn), "case {case}");
     }
+}
+
+#[test]
+fn starts_without_a_checkpoint_between_them_are_not_listed_without_end() {
+    let (region, mut config) = (Region::new(16), peers(16));
+    config.limits.checkpoint_log_bytes = 1 << 20;
+    let mut life = first_life(&region, config.clone());
+    let mut most = 0;
+    for name in 0..40 {
+        live(&mut life, name..name + 1);
+        let starts: BTreeSet<String> = region
+            .borrow()
+            .entries
+            .keys()
+            .filter_map(|key| std::str::from_utf8(key).expect("it is text").split_once("/log/"))
+            .map(|(start, _)| start.to_owned())
+            .collect();
+        most = most.max(starts.len());
+        life = begun(begin(killed(life), Link::to(&region), wish(name + 2), config.clone()));
+    }
+    assert_eq!(most, SMALL.stretches_max);
+    let entries = region.borrow().entries.clone();
+    assert_eq!(lines(&revive(entries, config)), 40);
 }
