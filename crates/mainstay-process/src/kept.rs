@@ -195,7 +195,8 @@ impl From<StoreError> for Trouble {
 pub enum KeptError {
     /// The region did not do what was asked.
     #[error(
-        "the log of `{name}` cannot be kept, and nothing was answered: {trouble}. Start it again when the region serves"
+        "the log of `{name}` cannot be kept, and nothing was answered: {trouble}{}",
+        if trouble.is_passing() { ". Start it again when the region serves" } else { "" }
     )]
     Trouble {
         /// Whose.
@@ -380,5 +381,11 @@ mod tests {
         let owner =
             Owner { store: StoreId([1; 16]), life: 7, start, page_bytes: 4096, pages: 3, segment_pages: 4 };
         assert!(Trouble::Taken(owner).to_string().contains("in life 7 (start 3-"));
+        let told = |trouble| KeptError::Trouble { name: "shop".to_owned(), trouble }.to_string();
+        assert!(
+            told(Trouble::Unreached("away".to_owned()))
+                .ends_with("away. Start it again when the region serves")
+        );
+        assert!(told(Trouble::Lost).ends_with("has lost some of what it kept"));
     }
 }

@@ -64,8 +64,8 @@ pub struct KeptStart {
 pub enum KeepError {
     /// The level without a region, or a region without the level.
     #[error(
-        "level peers needs a region that keeps the log (--keep HOST:PORT), and a region keeps the log at level peers only, unless it is left \
-         (--keep-leave): give both, or neither"
+        "level peers needs a region that keeps the log (--keep ADDRESS:PORT), and a region keeps the log at level peers only: give both, or neither. \
+         To leave the region (--keep-leave), give the level that is to be from now on, another than peers"
     )]
     LevelAndRegion,
     /// A name that cannot be part of a key.
@@ -77,7 +77,7 @@ pub enum KeepError {
     /// A directory that is kept, at another level: it would go its own way, and what an empty one is filled from would be old.
     #[error(
         "{path} is kept as `{}` in region `{}`, and was started without it: another directory may have taken over since. Nothing was changed. Start it \
-         with --keep HOST:PORT --keep-region {} --keep-as {}; with --keep-leave besides to serve at another level from now on",
+         with --keep ADDRESS:PORT --keep-region {} --keep-as {}; with --keep-leave besides to serve at another level from now on",
         note.name, note.region, note.region, note.name, path = path.display()
     )]
     Needed {

@@ -368,7 +368,9 @@ fn a_clean_stop_waits_until_the_region_has_all_and_says_so_if_it_is_in_vain() {
 fn a_level_without_a_region_and_a_region_that_is_not_there_are_refused() {
     let folder = Folder::new();
     let said = refused(&folder, "home", &["--level", "peers"]);
-    assert!(said.contains("--keep HOST:PORT"), "{said}");
+    assert!(said.contains("--keep ADDRESS:PORT"), "{said}");
+    let said = refused(&folder, "home", &["--level", "peers", "--keep", "127.0.0.1:1", "--keep-leave"]);
+    assert!(said.contains("another than peers"), "{said}");
     let said = refused(&folder, "home", &["--level", "disk", "--keep", "127.0.0.1:1"]);
     assert!(said.contains("give both, or neither"), "{said}");
     let said = refused(&folder, "home", &["--keep", "127.0.0.1:1", "--keep-as", "a{b"]);
