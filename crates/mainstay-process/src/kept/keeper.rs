@@ -205,11 +205,11 @@ impl<S: Store> Keeper<S> {
         };
         match () {
             () if self.life > self.life_named => Some(Job::Life),
+            () if look && self.is_stuck => background,
             () if writes && (!self.wrote || self.is_stuck || background.is_none()) => Some(Job::Write),
             () if background.is_some() && !self.is_stuck => background,
             () if self.confirm > self.confirmed => Some(Job::Confirm),
-            () if look => background.or(Some(Job::Look)),
-            // Stuck.
+            () if look => Some(Job::Look),
             () => None,
         }
     }

@@ -9,7 +9,7 @@ use mainstay_process::kept::keeper::{Acknowledged, Keeper};
 use mainstay_types::id::Lsn;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two looks whether this process is the owner still, while there is nothing to write.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -163,8 +163,11 @@ impl Keep {
         mut storage: FileStorage,
         acknowledged: &impl Fn(Acknowledged),
     ) -> Result<(), Trouble> {
-        let mut reached = true;
-        while let Some(look) = self.next(&mut keeper) {
+        let (mut reached, mut looked) = (true, Instant::now());
+        while let Some(look) = self.next(&mut keeper, looked) {
+            if look {
+                looked = Instant::now();
+            }
             match keeper.turn(&mut storage, look) {
                 Ok(_) => {
                     if !std::mem::replace(&mut reached, true) {
@@ -196,9 +199,10 @@ impl Keep {
     }
 
     /// Waits for something to do, and says whether it is to look in any case; nothing when it is over.
-    fn next(&self, keeper: &mut Keeper<Region>) -> Option<bool> {
+    fn next(&self, keeper: &mut Keeper<Region>, looked: Instant) -> Option<bool> {
         let mut state = self.lock();
-        let mut look = false;
+        // With a look a file is tried again that could not be read, however much there is to write.
+        let mut look = keeper.is_stuck() && looked.elapsed() >= LOOK_EVERY;
         loop {
             if state.stop {
                 return None;
