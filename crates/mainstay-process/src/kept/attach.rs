@@ -299,13 +299,12 @@ impl<S: Store> Shelf<S> {
         }
         // Again: what was read before may have changed until it was taken.
         self.compare(directory)?;
-        let stretches = self.manifest.whole.as_ref().map_or(0, |whole| whole.stretches.len());
-        if stretches >= self.sizes.stretches_max {
+        let (checkpoint, from) = self.newest(directory)?;
+        if self.is_full() && self.has_no_more_than(checkpoint, from) {
             return self.give_all(directory);
         }
         self.go_on().map_err(|trouble| self.in_trouble(trouble))?;
         self.give_rest(directory)?;
-        let (checkpoint, _) = self.newest(directory)?;
         let has = self.manifest.whole.as_ref().and_then(|whole| whole.checkpoint).map(|has| has.lsn);
         if let Some(of) = checkpoint.filter(|of| has.is_none_or(|has| has < of.lsn)) {
             self.begin_checkpoint(of).map_err(|trouble| self.in_trouble(trouble))?;

@@ -115,6 +115,20 @@ impl<S: Store> Shelf<S> {
         self.manifest.whole.is_some()
     }
 
+    /// Whether no further stretch is to be listed.
+    pub(super) fn is_full(&self) -> bool {
+        let whole = self.manifest.whole.as_ref();
+        whole.is_some_and(|whole| whole.stretches.len() >= self.sizes.stretches_max)
+    }
+
+    /// Whether a recovery from here begins no later than one from a directory with `checkpoint`, or none, that needs the log `from` there.
+    pub(super) fn has_no_more_than(&self, checkpoint: Option<KeptCheckpoint>, from: Lsn) -> bool {
+        let lsn = |of: Option<KeptCheckpoint>| of.map(|of| of.lsn);
+        self.manifest.whole.as_ref().is_none_or(|whole| {
+            lsn(checkpoint) >= lsn(whole.checkpoint) && (checkpoint.is_some() || from <= whole.log_from)
+        })
+    }
+
     pub(super) fn confirmations(&self) -> u64 {
         self.confirmations
     }
