@@ -19,7 +19,7 @@ fuzz_target!(|told: Vec<Vec<u8>>| {
         me,
         offer: Offer::server(),
         ask_at: Vec::new(),
-        begin: Some(Begin { cluster: ClusterId([1; 16]), arbitrated: false }),
+        begin: Some(Begin { cluster: ClusterId([1; 16]), arbitrated: false, cut: Vec::new() }),
         limits: Limits::default(),
         timing: Timing::default(),
         rules: Rules::KEPT,
