@@ -136,6 +136,13 @@ pub struct Owner {
     pub segment_pages: u32,
 }
 
+impl Owner {
+    /// Where the page of its journal begins that has this byte: a recovery with the checkpoint there needs the log from it on.
+    pub(super) fn page_start(&self, lsn: Lsn) -> Lsn {
+        Lsn(lsn.0 - lsn.0 % u64::from(self.page_bytes))
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { store, life, start, .. } = self;

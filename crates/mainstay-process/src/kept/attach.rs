@@ -10,7 +10,7 @@ use mainstay_journal::fill::{FillError, Filling, Origin, read_bytes};
 use mainstay_journal::format::{RECORD_HEADER_BYTES, segment_file_slot};
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::open::OpenReport;
-use mainstay_journal::reader::Reader;
+use mainstay_journal::reader::{ReadError, Reader};
 use mainstay_journal::storage::{Failure, Operation, Storage, StorageError};
 use mainstay_types::id::{Generation, Lsn, StoreId};
 
@@ -228,7 +228,7 @@ impl<S: Store> Shelf<S> {
             self.fill_checkpoint(storage, of)?;
         }
         let log_from = self.manifest.whole.as_ref().map_or(Lsn::ZERO, |whole| whole.log_from);
-        let first = checkpoint.map_or(log_from, |of| geometry.page_start(geometry.page_of(of.lsn)));
+        let first = checkpoint.map_or(log_from, |of| owner.page_start(of.lsn));
         let end = self.end();
         let origin = Origin { store, geometry, generation: Generation(life), first };
         let mut filling = Filling::begin(storage, origin).map_err(in_fill)?;
@@ -309,9 +309,7 @@ impl<S: Store> Shelf<S> {
         if let Some(of) = checkpoint.filter(|of| has.is_none_or(|has| has < of.lsn)) {
             self.begin_checkpoint(of).map_err(|trouble| self.in_trouble(trouble))?;
             self.give_checkpoint(directory.storage, of)?;
-            let geometry = report.geometry;
-            let log_from = geometry.page_start(geometry.page_of(of.lsn));
-            self.finish_checkpoint(of, log_from).map_err(|trouble| self.in_trouble(trouble))?;
+            self.finish_checkpoint(of).map_err(|trouble| self.in_trouble(trouble))?;
         }
         Ok(())
     }
@@ -359,11 +357,7 @@ impl<S: Store> Shelf<S> {
             return Err(differs);
         }
         let until = if is_pad { Lsn(end.0.min(lsn.0 + RECORD_HEADER_BYTES as u64)) } else { end };
-        let (mut here, mut there) = (Vec::new(), Vec::new());
-        read_bytes::<KeptError>(&mut **storage, catalog, (lsn, until), READ_BYTES_MAX, |bytes| {
-            here.extend_from_slice(bytes);
-            Ok(())
-        })?;
+        let (here, mut there) = (bytes_of(&mut **storage, catalog, (lsn, until))?, Vec::new());
         let read = self.read_log((lsn, until), |bytes| {
             there.extend_from_slice(bytes);
             Ok::<(), Trouble>(())
@@ -379,19 +373,9 @@ impl<S: Store> Shelf<S> {
     fn give_rest(&mut self, directory: &mut Directory<'_>) -> Result<(), KeptError> {
         let end = directory.report.end;
         while self.end() < end {
-            let mut part = Vec::new();
             let stretch = (self.written(), end.min(self.written().plus(self.sizes.write_bytes_max)));
             let whole = stretch.1 == end;
-            read_bytes::<KeptError>(
-                directory.storage,
-                directory.catalog,
-                stretch,
-                READ_BYTES_MAX,
-                |bytes| {
-                    part.extend_from_slice(bytes);
-                    Ok(())
-                },
-            )?;
+            let part = bytes_of(directory.storage, directory.catalog, stretch)?;
             self.add(&part, whole).map_err(|trouble| self.in_trouble(trouble))?;
         }
         Ok(())
@@ -409,17 +393,7 @@ impl<S: Store> Shelf<S> {
         while at < end {
             let next = (at.0 + self.sizes.write_bytes_max) / self.sizes.piece_bytes * self.sizes.piece_bytes;
             let until = Lsn(next).min(end);
-            let mut part = Vec::new();
-            read_bytes::<KeptError>(
-                directory.storage,
-                directory.catalog,
-                (at, until),
-                READ_BYTES_MAX,
-                |bytes| {
-                    part.extend_from_slice(bytes);
-                    Ok(())
-                },
-            )?;
+            let part = bytes_of(directory.storage, directory.catalog, (at, until))?;
             self.give(at, from, &part).map_err(|trouble| self.in_trouble(trouble))?;
             at = until;
         }
@@ -447,6 +421,16 @@ impl<S: Store> Shelf<S> {
         }
         Ok((None, report.first))
     }
+}
+
+/// A stretch of the directory's log, as it is there.
+fn bytes_of(storage: &mut dyn Storage, catalog: &Catalog, stretch: (Lsn, Lsn)) -> Result<Vec<u8>, ReadError> {
+    let mut found = Vec::new();
+    read_bytes::<ReadError>(storage, catalog, stretch, READ_BYTES_MAX, |bytes| {
+        found.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Whether a file is part of a journal, or a checkpoint.

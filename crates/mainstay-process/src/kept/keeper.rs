@@ -259,8 +259,7 @@ impl<S: Store> Keeper<S> {
             }
             return Ok(());
         }
-        let page_bytes = self.shelf.owner.as_ref().map_or(1, |owner| u64::from(owner.page_bytes));
-        self.shelf.finish_checkpoint(of, Lsn(of.lsn.0 - of.lsn.0 % page_bytes))?;
+        self.shelf.finish_checkpoint(of)?;
         self.saving = None;
         Ok(())
     }

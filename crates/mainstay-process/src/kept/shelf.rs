@@ -504,8 +504,9 @@ impl<S: Store> Shelf<S> {
     }
 
     /// All its chunks are there, and the log has come so far: a recovery begins with it, and needs nothing before it.
-    pub(super) fn finish_checkpoint(&mut self, of: KeptCheckpoint, log_from: Lsn) -> Result<(), Trouble> {
+    pub(super) fn finish_checkpoint(&mut self, of: KeptCheckpoint) -> Result<(), Trouble> {
         let sizes = self.sizes;
+        let log_from = self.owner.as_ref().expect("who changes something is the owner").page_start(of.lsn);
         self.change(
             |manifest| manifest.whole.as_ref().is_some_and(|whole| whole.checkpoint == Some(of)),
             |manifest| {
