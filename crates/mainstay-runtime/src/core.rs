@@ -41,7 +41,7 @@ pub(crate) struct Core {
     /// What arrived, being handed over; swapped with the inbox, so that neither allocates in the long run.
     pub(crate) batch: Vec<Item>,
     pub(crate) peering: Peering,
-    keeping: Keeping,
+    for_keep: ForKeep,
     pub(crate) disk: Arc<Disk>,
     pub(crate) storage: FileStorage,
     /// Effects not performed yet.
@@ -91,7 +91,7 @@ impl Core {
     ) -> Self {
         Self {
             peering,
-            keeping: Keeping { keep, ..Keeping::default() },
+            for_keep: ForKeep { keep, ..ForKeep::default() },
             stalls_seen: process.journal().stats().stalls,
             records_acknowledgements: level == Level::Disk && storage.recorder().is_some(),
             process,
@@ -142,7 +142,7 @@ impl Core {
         self.completed = completed;
         self.step(shared, Event::Drained, &mut ended);
         self.peering.send();
-        self.keeping.hand_over();
+        self.for_keep.hand_over();
         self.measure_stall(shared);
         match ended {
             Performed { gave_up: Some(gave_up), .. } => Round::GaveUp(gave_up),
@@ -200,7 +200,7 @@ impl Core {
                         // On the spot: another thread would take longer to wake up than the disk takes to write.
                         // What other nodes wait for does not wait for this disk.
                         self.peering.send();
-                        self.keeping.hand_over();
+                        self.for_keep.hand_over();
                         ended.blocked = true;
                         shared.watch.durable_writes.fetch_add(1, Ordering::Relaxed);
                         completed.push(self.disk.perform(&effect));
@@ -235,13 +235,13 @@ impl Core {
                     Effect::RollBack(rolled_back) => ended.gave_up = Some(GaveUp::RolledBack(rolled_back)),
                     Effect::Keep { from, to } => {
                         let log = (self.process.journal(), &mut self.storage, &*self.disk);
-                        if self.keeping.bytes.is_empty() {
-                            self.keeping.from = from;
+                        if self.for_keep.bytes.is_empty() {
+                            self.for_keep.from = from;
                         }
-                        copy_log(log, (from, to), &mut self.keeping.bytes);
-                        self.keeping.ends.push(to);
+                        copy_log(log, (from, to), &mut self.for_keep.bytes);
+                        self.for_keep.ends.push(to);
                     }
-                    Effect::Confirm { number } => self.keeping.confirm = number,
+                    Effect::Confirm { number } => self.for_keep.confirm = number,
                     Effect::Stopped => ended.stopped = true,
                 }
             }
@@ -309,7 +309,7 @@ impl Core {
     }
 
     fn publish_checkpoint(&mut self, shared: &Arc<Shared>, lsn: Lsn) {
-        let (started, keep) = (self.checkpoint_started, self.keeping.keep.clone());
+        let (started, keep) = (self.checkpoint_started, self.for_keep.keep.clone());
         let publish = move |storage: &mut FileStorage, shared: &Shared| match publish(storage, lsn) {
             Ok(oldest) => {
                 if let Some(keep) = &keep {
@@ -388,7 +388,7 @@ impl Core {
 
 /// What is gathered in a round for the region that keeps the log.
 #[derive(Default)]
-struct Keeping {
+struct ForKeep {
     keep: Option<Keep>,
     /// Where the bytes begin, if there are any.
     from: Lsn,
@@ -399,7 +399,7 @@ struct Keeping {
     confirm_asked: u64,
 }
 
-impl Keeping {
+impl ForKeep {
     fn hand_over(&mut self) {
         if let Some(keep) = &self.keep
             && (!self.bytes.is_empty() || self.confirm > self.confirm_asked)
