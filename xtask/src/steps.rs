@@ -81,6 +81,12 @@ pub fn check() -> Vec<Step> {
         cargo("format", "fmt --all --check"),
         Step::new("structure", Program::Xtask, &["check-structure"]),
         cargo("lints", lints),
+        // They are a workspace of their own. Nothing is linked, so libFuzzer need not be there, nor the C++ compiler that builds it.
+        cargo(
+            "fuzz targets",
+            "check --release --manifest-path fuzz/Cargo.toml --target-dir target --locked --quiet",
+        )
+        .with("CUSTOM_LIBFUZZER_PATH", "target/libfuzzer.a"),
     ]
 }
 
