@@ -84,6 +84,10 @@ pub(crate) struct Parts {
 /// How often whoever drives for many connections lets them go first before a round.
 const GATHER_TURNS_MAX: u32 = 4;
 
+/// The share of all that may come that is enough for a write. With a half writes are as many as they are small, with all the cores stand still
+/// during each.
+const GATHER_SHARE: (usize, usize) = (2, 3);
+
 /// Arrivals that let more be expected.
 const GATHER_ITEMS_MIN: usize = 2;
 
@@ -311,9 +315,10 @@ impl Shared {
         let mut core = self.lock_core();
         let mut rounds = 0;
         let mut blocked = false;
+        let mut last = 0;
         loop {
             if rounds_max.is_none() {
-                self.gather();
+                self.gather(last);
             }
             let Some(core_in_hand) = core.as_mut() else { return };
             let hand_over = rounds_max.is_some_and(|rounds_max| blocked || rounds >= rounds_max);
@@ -330,6 +335,7 @@ impl Shared {
             rounds = rounds.saturating_add(1);
             self.watch.rounds.fetch_add(1, Ordering::Relaxed);
             let shared = self.this();
+            last = core_in_hand.batch.len();
             match core_in_hand.round(&shared) {
                 Round::Done { blocked: waited } => blocked |= waited,
                 Round::GaveUp(gave_up) => {
@@ -348,11 +354,14 @@ impl Shared {
     }
 
     /// Where many come, lets those that serve them go first for as long as they bring more: it shares a write, and no core idles meanwhile, as it
-    /// would if a time were waited for. A lone client has nobody who could bring something, and threads that keep cores awake for it.
-    fn gather(&self) {
+    /// would if a time were waited for. A lone client has nobody who could bring something, and threads that keep cores awake for it. Not all are
+    /// waited for that may come, which are the `last` that were answered in the round before: while the disk writes, the cores need something to do.
+    fn gather(&self, last: usize) {
         let mut gathered = self.lock_inbox().items.len();
+        let (part, of) = GATHER_SHARE;
+        let enough = (last + gathered) * part / of;
         for _ in 0..GATHER_TURNS_MAX {
-            if gathered < GATHER_ITEMS_MIN {
+            if gathered < GATHER_ITEMS_MIN || gathered >= enough {
                 return;
             }
             std::thread::yield_now();
