@@ -185,6 +185,17 @@ impl Trouble {
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unreached(_) | Self::Checkpoint(_))
     }
+
+    /// What helps, as the end of a sentence; nothing where the trouble says it itself.
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Unreached(_) | Self::Checkpoint(_) => ". Start it again when the region serves",
+            Self::Lost => {
+                ". The directory that it was in last has everything: start that one with --keep-anew"
+            }
+            Self::Taken(_) | Self::Foreign { .. } | Self::Refused(_) | Self::Stopped => "",
+        }
+    }
 }
 
 impl From<StoreError> for Trouble {
@@ -203,7 +214,7 @@ pub enum KeptError {
     /// The region did not do what was asked.
     #[error(
         "the log of `{name}` cannot be kept, and nothing was answered: {trouble}{}",
-        if trouble.is_passing() { ". Start it again when the region serves" } else { "" }
+        trouble.remedy()
     )]
     Trouble {
         /// Whose.
@@ -393,6 +404,6 @@ mod tests {
             told(Trouble::Unreached("away".to_owned()))
                 .ends_with("away. Start it again when the region serves")
         );
-        assert!(told(Trouble::Lost).ends_with("has lost some of what it kept"));
+        assert!(told(Trouble::Lost).ends_with("start that one with --keep-anew"));
     }
 }
