@@ -22,6 +22,12 @@ const DEAD_HOLDER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a lock of a dead holder is tried.
 const DEAD_HOLDER_POLL: Duration = Duration::from_millis(1);
 
+/// How often in a row a holder is found alive before it is taken for that.
+const ALIVE_LOOKS: u32 = 3;
+
+/// The kernel's sign of a process that is on its way out (`PF_EXITING`), among the flags in `/proc/PID/stat`.
+const EXITING: u64 = 0x4;
+
 /// The right to write one directory, held until dropped or until this process dies.
 #[derive(Debug)]
 pub struct DirectoryLock {
@@ -77,8 +83,8 @@ impl DirectoryLock {
     /// Locks `directory`, leaving this process's number and `hint` (for people, one line) in the lock file.
     ///
     /// # Errors
-    /// [`LockError::Held`] when another process has it: at once when that process lives. A killed one may keep the lock
-    /// for the moment in which the kernel finishes its last writes; that is waited for.
+    /// [`LockError::Held`] when another process has it: at once when that process lives. A killed one keeps the lock while the kernel
+    /// gives its memory back and finishes its last writes, for half a second and more; that is waited for.
     pub fn acquire(directory: &Path, hint: &str) -> Result<Self, LockError> {
         let io_error = |source| LockError::Io { directory: directory.to_owned(), source };
         let mut file = OpenOptions::new()
@@ -89,12 +95,15 @@ impl DirectoryLock {
             .open(directory.join(LOCK_FILE))
             .map_err(io_error)?;
         let deadline = Instant::now() + DEAD_HOLDER_WAIT_MAX;
+        let mut alive = 0;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {
                     let holder = read_holder(&mut file).map_err(io_error)?;
-                    if !holder.is_dead() || Instant::now() > deadline {
+                    // Looked at again: between two of the signs of its death a process shows none.
+                    alive = if holder.is_dying() { 0 } else { alive + 1 };
+                    if alive == ALIVE_LOOKS || Instant::now() > deadline {
                         return Err(LockError::Held { directory: directory.to_owned(), holder });
                     }
                     thread::sleep(DEAD_HOLDER_POLL);
@@ -138,15 +147,38 @@ pub fn writer(directory: &Path) -> Option<u32> {
 }
 
 impl Holder {
-    /// Whether no process has its number any more.
-    fn is_dead(&self) -> bool {
+    /// Whether no process has its number any more, or one that is killed and not yet gone: also one whose parent has not asked how it ended.
+    fn is_dying(&self) -> bool {
         let Some(pid) = self.pid.and_then(|pid| libc::pid_t::try_from(pid).ok()) else {
             return false;
         };
         // SAFETY: signal 0 is no signal; it only asks whether the process is there.
         let asked = unsafe { libc::kill(pid, 0) };
-        asked != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        if asked != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+            return true;
+        }
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        is_exiting(&read("stat")) || awaits_kill(&read("status"))
     }
+}
+
+/// Whether `/proc/PID/stat` is of a process that has ended or begun to.
+fn is_exiting(stat: &str) -> bool {
+    // "1234 (a name) S 1 1234 1234 0 -1 4194560 ...": the name may hold anything.
+    let Some((_, behind_name)) = stat.rsplit_once(')') else { return false };
+    let mut fields = behind_name.split_whitespace();
+    let state = fields.next();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or(0);
+    matches!(state, Some("Z" | "X")) || flags & EXITING != 0
+}
+
+/// Whether `/proc/PID/status` tells of a SIGKILL that has come and has not yet been acted upon.
+fn awaits_kill(status: &str) -> bool {
+    let pending =
+        status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending
+        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .any(|mask| mask & 1 << (libc::SIGKILL - 1) != 0)
 }
 
 /// Written over what an earlier holder said, and cut to length afterwards: a file that is emptied first gives its block away, and
@@ -187,5 +219,41 @@ mod tests {
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())));
         drop(first);
         DirectoryLock::acquire(directory.path(), "third").unwrap();
+    }
+
+    #[test]
+    fn a_killed_holder_is_waited_for_also_while_nobody_has_asked_how_it_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "exec 9<>lock && flock 9 && echo $$ >&9 && echo held && exec sleep 1000";
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", script])
+            .current_dir(directory.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let refused = DirectoryLock::acquire(directory.path(), "second").map(drop);
+        let holder = Holder { pid: Some(child.id()), hint: String::new() };
+        let alive = !holder.is_dying();
+        child.kill().unwrap();
+        let acquired = DirectoryLock::acquire(directory.path(), "third").map(drop);
+        let dying = holder.is_dying();
+        child.wait().unwrap();
+        assert!(alive && matches!(refused, Err(LockError::Held { .. })), "{refused:?}");
+        assert!(acquired.is_ok() && dying, "{acquired:?}");
+    }
+
+    #[test]
+    fn signs_of_death_are_read_as_the_kernel_writes_them() {
+        let stat = |state: &str, flags: &str| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0\n");
+        assert!(!is_exiting(&stat("S", "4194560")));
+        assert!(is_exiting(&stat("Z", "4194560")));
+        assert!(is_exiting(&stat("D", "4194564")));
+        assert!(!is_exiting(""));
+        let status =
+            |mask: &str| format!("State:\tS (sleeping)\nSigPnd:\t{mask}\nShdPnd:\t0000000000000000\n");
+        assert!(awaits_kill(&status("0000000000000100")));
+        assert!(!awaits_kill(&status("0000000000004000")));
     }
 }
