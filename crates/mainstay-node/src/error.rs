@@ -56,7 +56,9 @@ pub enum NodeError {
     Start(#[from] StartError),
     /// The machine was restarted, and what was safe at level process may not have been on the disk. Nothing was changed.
     #[error(
-        "the machine was restarted since a node ran in {directory} and did not end cleanly, and region `{region}` is kept at level process: what it          acknowledged last may be lost. Move the directory away and start the node with --join, and it joins as new; or, if no node of the group          has more, go on with what is left by --accept-loss: acknowledged writes may then be missing, and repeated ones take effect twice",
+        "the machine was restarted since a node ran in {directory} and did not end cleanly, and region `{region}` is kept at level process: what it \
+         acknowledged last may be lost. Move the directory away and start the node with --join, and it joins as new; or, if no node of the group \
+         has more, go on with what is left by --accept-loss: acknowledged writes may then be missing, and repeated ones take effect twice",
         directory = directory.display()
     )]
     PowerLost {

@@ -1,10 +1,12 @@
 //! Where a node stands, for people and programs.
 
 use crate::address::of_socket;
+use crate::command::OWN_KEYS;
 use crate::gateway::Gateway;
 use crate::settings::acknowledgement_name;
 use crate::store::Store;
 use mainstay_group::explain::Explanation;
+use mainstay_region::blob::Blob;
 use mainstay_replica::replica::Replica;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
@@ -12,6 +14,7 @@ use mainstay_types::view::JoinerId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Bound;
 
 /// Where a node stands: the answer to `MAINSTAY.STATUS`, as JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -117,7 +120,7 @@ impl Status {
                 requires: definition.requirement.roles.clone(),
                 on_role_loss: definition.requirement.loss.name(),
                 roles_missing: replica.restriction(id).map(|without| without.missing).unwrap_or_default(),
-                keys: shards().map(|state| state.map.len()).sum(),
+                keys: shards().map(|state| state.map.len() - own_keys(&state.map)).sum(),
                 stands: shards()
                     .map(|state| {
                         let at = state.at;
@@ -164,4 +167,23 @@ pub(crate) fn explain(replica: &Replica, now: Time) -> String {
         }
     }
     text
+}
+
+/// How many of the keys are the nodes' own, which no client sees.
+fn own_keys<V>(map: &BTreeMap<Blob, V>) -> usize {
+    let from = (Bound::Included(OWN_KEYS), Bound::Unbounded);
+    map.range::<[u8], _>(from).take_while(|(key, _)| key.starts_with(OWN_KEYS)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_nodes_keep_for_themselves_is_not_counted() {
+        let own = [OWN_KEYS, b"clients"].concat();
+        let keys: [&[u8]; 4] = [b"\0", own.as_slice(), b"\0other", b"a"];
+        let map: BTreeMap<Blob, ()> = keys.into_iter().map(|key| (Blob::from(key), ())).collect();
+        assert_eq!(own_keys(&map), 1);
+    }
 }

@@ -14,6 +14,7 @@ use crate::input::{DiskDone, Input};
 use mainstay_disk::log::{Log, SealError};
 use mainstay_disk::open::{OpenDisk, OpenDiskError, Options};
 use mainstay_disk::replace::replace;
+use mainstay_journal::format::SUPERBLOCK_FILE;
 use mainstay_journal::journal::{AppendError, Appended};
 use mainstay_journal::reader::{ReadError, Reader};
 use mainstay_journal::record::Kind;
@@ -67,6 +68,15 @@ pub enum StoreError {
     /// The journal cannot be read.
     #[error("the journal cannot be read: {0}")]
     Read(#[from] ReadError),
+    /// The directory is a service's, whose files would be among the node's.
+    #[error(
+        "{directory} is the directory of a service, and not of a node. Nothing was changed. Name another one, which may be new",
+        directory = directory.display()
+    )]
+    OfService {
+        /// The directory.
+        directory: PathBuf,
+    },
     /// A file beside the journal.
     #[error("cannot use {path}: {source}", path = path.display())]
     Record {
@@ -175,6 +185,9 @@ impl Store {
         hint: &str,
         done: tokio::sync::mpsc::UnboundedSender<Input>,
     ) -> Result<(Self, Stored), StoreError> {
+        if directory.join(SUPERBLOCK_FILE).exists() {
+            return Err(StoreError::OfService { directory: directory.to_owned() });
+        }
         let options = Options { create_directory: true, hint: hint.to_owned(), ..Options::default() };
         Self::open_with(directory, &options, done)
     }

@@ -32,6 +32,16 @@ fn a_directory_is_trimmed_behind_whole_checkpoints() {
 }
 
 #[test]
+fn a_node_does_not_begin_among_the_files_of_a_service() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    std::fs::write(folder.path().join(SUPERBLOCK_FILE), "a service's").expect("it can be written");
+    let (done, _told) = tokio::sync::mpsc::unbounded_channel();
+    let refused = Store::open(folder.path(), "", done).map(drop);
+    assert!(matches!(&refused, Err(StoreError::OfService { directory }) if directory == folder.path()));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 1, "nothing is added");
+}
+
+#[test]
 fn a_directory_gives_back_what_was_kept_in_it() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
