@@ -257,7 +257,8 @@ pub enum RecoverError {
     /// The handler does not take its own state back.
     #[error(
         "checkpoint {lsn}, saved by version {version}: {error}. Nothing was changed. The state must be able to read what its older \
-         versions saved: mend that, or start the version that saved it"
+         versions and itself saved: mend that, or start the version that saved it. What is saved has no names of fields, so that serde's \
+         `skip_serializing_if`, `flatten` and `untagged` cannot be read back"
     )]
     Restore {
         /// Which checkpoint.
