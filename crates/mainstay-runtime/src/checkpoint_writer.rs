@@ -21,6 +21,9 @@ const WRITING_BYTES: u64 = 2 << 20;
 /// What the child says when it is done: state hash and length.
 const REPORT_BYTES: usize = 16;
 
+/// How the child ends whose handler could not read what it wrote ([`io::ErrorKind::InvalidData`]).
+const NOT_READ_BACK: i32 = 4;
+
 /// How much less urgent than serving requests the child is (see nice(2)).
 const NICENESS: i32 = 10;
 
@@ -45,6 +48,12 @@ pub enum SaveError {
         /// As waitpid gives it.
         status: i32,
     },
+    /// What the handler wrote is not what it could read.
+    #[error(
+        "the state cannot be read back from what it writes; serde's `skip_serializing_if`, `flatten` and `untagged` have no place in it. Nothing is \
+         lost: the log is kept, and the next start delivers it again"
+    )]
+    NotReadBack,
     /// The child took too long and was killed.
     #[error("the checkpoint writer was killed after {limit:?}")]
     TimedOut {
@@ -95,6 +104,9 @@ impl CheckpointWriter {
             }
         }
         let status = self.reap().map_err(SaveError::Wait)?;
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == NOT_READ_BACK {
+            return Err(SaveError::NotReadBack);
+        }
         if filled < REPORT_BYTES || status != 0 {
             return Err(SaveError::Ended { status });
         }
@@ -197,6 +209,7 @@ fn write_and_exit(
             let sent = unsafe { libc::write(reporter.as_raw_fd(), report.as_ptr().cast(), REPORT_BYTES) };
             i32::from(usize::try_from(sent) != Ok(REPORT_BYTES))
         }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => NOT_READ_BACK,
         Ok(Err(_)) => 2,
         Err(_) => 3,
     };
@@ -296,6 +309,9 @@ mod tests {
         let path = folder.path().join("saved");
         let failing = CheckpointWriter::fork(&path, |_| Err(io::Error::other("no"))).unwrap();
         assert!(matches!(failing.wait(LIMIT), Err(SaveError::Ended { status }) if status != 0));
+        let lopsided = || io::Error::from(io::ErrorKind::InvalidData);
+        let failing = CheckpointWriter::fork(&path, |_| Err(lopsided())).unwrap();
+        assert!(matches!(failing.wait(LIMIT), Err(SaveError::NotReadBack)));
         let hanging = CheckpointWriter::fork(&path, |_| {
             loop {
                 std::thread::park();
