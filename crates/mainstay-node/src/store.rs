@@ -185,7 +185,7 @@ impl Store {
         hint: &str,
         done: tokio::sync::mpsc::UnboundedSender<Input>,
     ) -> Result<(Self, Stored), StoreError> {
-        if directory.join(SUPERBLOCK_FILE).exists() {
+        if directory.join(SUPERBLOCK_FILE).exists() && !directory.join(JOURNAL).exists() {
             return Err(StoreError::OfService { directory: directory.to_owned() });
         }
         let options = Options { create_directory: true, hint: hint.to_owned(), ..Options::default() };

@@ -40,6 +40,15 @@ pub trait Handler {
     /// Those of the writer.
     fn save(&self, into: &mut dyn io::Write) -> io::Result<()>;
 
+    /// The same for a checkpoint that replaces the log, in a child that ends behind it. A handler may look whether the state could be restored: what it
+    /// runs for that may take no lock either.
+    ///
+    /// # Errors
+    /// Those of the writer; [`io::ErrorKind::InvalidData`] says that what was written could not be restored.
+    fn save_checked(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        self.save(into)
+    }
+
     /// Replaces the state by one that [`Self::save`] wrote, possibly with an older version of this handler.
     ///
     /// # Errors
@@ -83,6 +92,10 @@ impl<H: Handler + ?Sized> Handler for Box<H> {
 
     fn save(&self, into: &mut dyn io::Write) -> io::Result<()> {
         (**self).save(into)
+    }
+
+    fn save_checked(&self, into: &mut dyn io::Write) -> io::Result<()> {
+        (**self).save_checked(into)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {

@@ -191,7 +191,7 @@ impl Trouble {
         match self {
             Self::Unreached(_) | Self::Checkpoint(_) => ". Start it again when the region serves",
             Self::Lost => {
-                ". The directory that it was in last has everything: start that one with --keep-anew"
+                ". The directory that it was in last has everything, unless its machine lost power: start that one with --keep-anew"
             }
             Self::Taken(_) | Self::Foreign { .. } | Self::Refused(_) | Self::Stopped => "",
         }

@@ -187,10 +187,26 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// # Errors
     /// Those of the writer.
     pub fn save(&self, into: &mut dyn io::Write) -> io::Result<Saved> {
+        self.save_by(into, |into| self.history.handler.save(into))
+    }
+
+    /// The same, by [`Handler::save_checked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn save_checked(&self, into: &mut dyn io::Write) -> io::Result<Saved> {
+        self.save_by(into, |into| self.history.handler.save_checked(into))
+    }
+
+    fn save_by(
+        &self,
+        into: &mut dyn io::Write,
+        state: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+    ) -> io::Result<Saved> {
         let identity =
             (self.replay_from(), self.history.store, self.config.version, self.config.name.as_str());
         let links = self.history.links.as_ref().map(Links::save).unwrap_or_default();
-        checkpoint::save(into, identity, &self.history.tables, &links, |into| self.history.handler.save(into))
+        checkpoint::save(into, identity, &self.history.tables, &links, state)
     }
 
     /// Counters and sizes.

@@ -257,8 +257,8 @@ pub enum RecoverError {
     /// The handler does not take its own state back.
     #[error(
         "checkpoint {lsn}, saved by version {version}: {error}. Nothing was changed. The state must be able to read what its older \
-         versions and itself saved: mend that, or start the version that saved it. What is saved has no names of fields, so that serde's \
-         `skip_serializing_if`, `flatten` and `untagged` cannot be read back"
+         versions and itself saved: mend that, or start the version that saved it. If nothing else was changed, the usual culprits are serde's \
+         `skip_serializing_if`, `tag` and `untagged`: what is saved has no names of fields"
     )]
     Restore {
         /// Which checkpoint.

@@ -48,10 +48,10 @@ pub enum SaveError {
         /// As waitpid gives it.
         status: i32,
     },
-    /// What the handler wrote is not what it could read.
+    /// What the handler wrote is not what it could read ([`io::ErrorKind::InvalidData`]).
     #[error(
-        "the state cannot be read back from what it writes; serde's `skip_serializing_if`, `flatten` and `untagged` have no place in it. Nothing is \
-         lost: the log is kept, and the next start delivers it again"
+        "the state cannot be written and read back; the usual culprits are serde's `skip_serializing_if`, `flatten`, `tag` and `untagged`, and \
+         `serde_json::Value`. Nothing is lost: the log is kept, and the next start delivers it again"
     )]
     NotReadBack,
     /// The child took too long and was killed.

@@ -287,7 +287,8 @@ impl Core {
         ended: impl FnOnce(Result<Saved, NotSaved>) -> Event + Send + 'static,
     ) {
         let started = Instant::now();
-        let forked = CheckpointWriter::fork(&self.storage.path(&file), |into| self.process.save(into));
+        let forked =
+            CheckpointWriter::fork(&self.storage.path(&file), |into| self.process.save_checked(into));
         shared.watch.checkpoint_pause.record(started.elapsed());
         let shared_by_thread = Arc::clone(shared);
         let mut storage = self.storage.clone();

@@ -359,7 +359,8 @@ impl Shared {
     fn gather(&self, last: usize) {
         let mut gathered = self.lock_inbox().items.len();
         let (part, of) = GATHER_SHARE;
-        let enough = (last + gathered) * part / of;
+        // Nothing is known of who may come before anybody has.
+        let enough = if last == 0 { usize::MAX } else { (last + gathered) * part / of };
         for _ in 0..GATHER_TURNS_MAX {
             if gathered < GATHER_ITEMS_MIN || gathered >= enough {
                 return;
