@@ -84,7 +84,7 @@ pub(crate) struct Parts {
 /// How often whoever drives for many connections lets them go first before a round.
 const GATHER_TURNS_MAX: u32 = 4;
 
-/// The share of all that may come that is enough for a write. With a half writes are as many as they are small, with all the cores stand still
+/// The share of all that may come that is enough for a write. The smaller it is, the more writes there are; with all of them the cores stand still
 /// during each.
 const GATHER_SHARE: (usize, usize) = (2, 3);
 
