@@ -135,6 +135,7 @@ pub(crate) fn check<T: DeserializeOwned>() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstay_process::handler::AnyHandler;
     use serde::Deserialize;
 
     #[derive(Deserialize)]
@@ -171,7 +172,9 @@ mod tests {
     fn a_small_state_that_cannot_be_read_back_is_not_saved() {
         let save = |state: Lopsided| {
             let mut bytes = Vec::new();
-            Typed(state).save_checked(&mut bytes).map_err(|error| error.kind())
+            // As the driver has it.
+            let handler: AnyHandler = Box::new(Typed(state));
+            handler.save_checked(&mut bytes).map_err(|error| error.kind())
         };
         let whole = || Lopsided { note: Some("here".to_owned()), rest: vec![7; 3] };
         assert_eq!(save(whole()), Ok(()));
