@@ -3,6 +3,7 @@
 //!
 //! What this crate does not do: it is no test. Nothing fails here because a machine is slow.
 
+mod arenas;
 pub mod floor;
 pub mod group;
 pub mod journal;

@@ -10,6 +10,7 @@ mod services;
 
 pub(crate) use services::serve as serve_echo;
 
+use crate::arenas;
 use crate::group::GroupError;
 use crate::report::Report;
 use crate::setting::{self, Part};
@@ -81,5 +82,6 @@ pub fn step(
         Part { name: "restart", measure: restart::measure },
         Part { name: "memory", measure: memory::measure },
     ];
+    arenas::one_for_each_thread();
     setting::run("step", options, program, &parts, progress)
 }
