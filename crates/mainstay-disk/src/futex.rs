@@ -4,6 +4,7 @@
 //! writer goes on without touching anything shared.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The word. It changes before sleepers are woken, so that a thread which looked at it and has not slept yet never does.
 #[derive(Debug, Default)]
@@ -35,6 +36,14 @@ impl Futex {
                 std::ptr::null::<libc::timespec>(),
             )
         };
+    }
+
+    /// Stays awake until the word is no longer as `seen`, for `longest` at most, and yields to every other thread meanwhile.
+    pub(crate) fn watch(&self, seen: u32, longest: Duration) {
+        let since = Instant::now();
+        while self.look() == seen && since.elapsed() < longest {
+            std::thread::yield_now();
+        }
     }
 
     /// Wakes at most one sleeper.

@@ -5,11 +5,14 @@
 //!                  │ no
 //!              a leader at work? ──no──> lead: flush, write and sync on this very thread, wake who was covered
 //!                  │ yes                        and one of those who came meanwhile: the next leader
+//!              many share a round, and this is the first for the next one? ──yes──> stay awake until it begins
+//!                  │ no
 //!              sleep on the word of the round that will cover this record
 //! ```
 //!
 //! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough. A covered writer wakes,
-//! sees the durable mark and goes on without taking a lock.
+//! sees the durable mark and goes on without taking a lock. Where many share a round, its leader would wake up late, on a core
+//! that halts or among those that the round before has woken: one of them stays awake instead, and yields to all others.
 
 use crate::committed::{Committed, Waiting};
 use crate::disk::Disk;
@@ -27,7 +30,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Commits that share a round from which on one of the next stays awake for it. Fewer have less to gain than it takes.
+const SHARED_MIN: u32 = 4;
+
+/// Longest time that it does, some writes of a quick disk: behind a slow one, waking up late makes no difference.
+const AWAKE_MAX: Duration = Duration::from_micros(500);
 
 /// A journal that many threads append to. Clones are the same journal.
 ///
@@ -64,6 +73,8 @@ pub struct LogStats {
     pub stalled_appends: u64,
     /// Rounds of group commit.
     pub rounds: u64,
+    /// Rounds whose end found one awake to lead the next.
+    pub rounds_handed_on_awake: u64,
     /// Commits that found their record durable already.
     pub commits_at_once: u64,
 }
@@ -134,6 +145,12 @@ struct State {
     target: Lsn,
     /// Whether anyone may sleep on the word of each parity.
     sleepers: [bool; 2],
+    /// Whether one of those who wait for the next round stays awake to lead it: it needs no waking.
+    successor: bool,
+    /// Commits that have come since the last round ended, and in the time between the two ends before.
+    arrivals: u32,
+    shared: u32,
+    handed_on_awake: u64,
     /// Whether anyone may sleep on `progress`.
     progress_sleepers: bool,
 }
@@ -153,6 +170,10 @@ impl Log {
                 round: 0,
                 target: durable,
                 sleepers: [false; 2],
+                successor: false,
+                arrivals: 0,
+                shared: 0,
+                handed_on_awake: 0,
                 progress_sleepers: false,
             }),
             disk,
@@ -288,6 +309,7 @@ impl Log {
             stall_ns: self.shared.stall_ns.load(Ordering::Relaxed),
             stalled_appends: self.shared.stalled_appends.load(Ordering::Relaxed),
             rounds: state.round,
+            rounds_handed_on_awake: state.handed_on_awake,
             commits_at_once: self.shared.commits_at_once.load(Ordering::Relaxed),
         }
     }
@@ -421,6 +443,7 @@ impl Shared {
             return Ok(());
         }
         let mut state = self.lock();
+        state.arrivals = state.arrivals.saturating_add(1);
         loop {
             if state.journal.durable() >= end {
                 return Ok(());
@@ -434,8 +457,19 @@ impl Shared {
             }
             let round = if end <= state.target { state.round } else { state.round + 1 };
             let parity = usize::from(round % 2 == 1);
-            state.sleepers[parity] = true;
             let seen = self.rounds[parity].look();
+            if round > state.round && state.shared >= SHARED_MIN && !state.successor {
+                state.successor = true;
+                drop(state);
+                self.rounds[parity].watch(seen, AWAKE_MAX);
+                state = self.lock();
+                if self.rounds[parity].look() != seen {
+                    continue;
+                }
+                // That round is still in flight: nobody has counted on this one to be awake.
+                state.successor = false;
+            }
+            state.sleepers[parity] = true;
             drop(state);
             self.rounds[parity].wait(seen);
             if self.durable() >= end {
@@ -490,7 +524,10 @@ impl Shared {
         let gathered = 1 - covered;
         let wake = std::mem::take(&mut state.sleepers[covered]);
         let is_hopeless = hopeless(&state).is_some();
-        let hand_on = state.sleepers[gathered];
+        let successor = std::mem::take(&mut state.successor);
+        let hand_on = state.sleepers[gathered] || successor;
+        state.handed_on_awake += u64::from(successor);
+        state.shared = std::mem::take(&mut state.arrivals);
         self.rounds[covered].change();
         if hand_on {
             self.rounds[gathered].change();
@@ -499,7 +536,7 @@ impl Shared {
         // The next leader first: its write should be on its way while the others are still waking up.
         if hand_on && is_hopeless {
             self.rounds[gathered].wake_all();
-        } else if hand_on {
+        } else if hand_on && !successor {
             self.rounds[gathered].wake_one();
         }
         if wake {

@@ -169,8 +169,8 @@ fn commits_that_wait_as_futures_share_syncs_with_threads() {
 
 #[test]
 fn many_writers_share_syncs_and_lose_nothing() {
-    const WRITERS: u64 = 16;
-    const EACH: u64 = 60;
+    const WRITERS: u64 = 32;
+    const EACH: u64 = 200;
     for backend in BACKENDS {
         let directory = tempfile::tempdir().expect("temporary folder");
         let log = Log::new(open_small(directory.path(), backend));
@@ -189,6 +189,7 @@ fn many_writers_share_syncs_and_lose_nothing() {
         let stats = log.stats();
         assert_eq!(stats.journal.appends, WRITERS * EACH);
         assert!(stats.rounds <= WRITERS * EACH);
+        assert!(stats.rounds_handed_on_awake > 0, "{stats:?}");
         drop(log);
         let mut found = read_all(&open_small(directory.path(), backend));
         found.sort();
