@@ -149,12 +149,13 @@ impl Disk {
     ) -> Result<Self, DiskStartError> {
         let performer = Arc::new(Performer::new(pages.mapping(), storage.clone(), method, lock));
         let segment = catalog.geometry().place_of(end).segment;
+        let ring_pages = catalog.geometry().pages;
         let segments = Arc::new(Segments::new(catalog, storage.clone(), Arc::clone(&performer)));
         segments.open_from(segment).map_err(|failure| DiskStartError::Segment { failure })?;
         let completions = Arc::new(Completions::default());
         let thread_error = |source| DiskStartError::Thread { source };
         let (background, backend, backend_reason) =
-            start_background(backend, &performer, &completions).map_err(thread_error)?;
+            start_background(backend, &performer, &completions, ring_pages).map_err(thread_error)?;
         let catalog_thread = CatalogThread::start(&segments, &completions).map_err(thread_error)?;
         let chosen = Chosen { backend, backend_reason, method, method_reason };
         tracing::info!(
@@ -222,12 +223,13 @@ fn start_background(
     backend: Backend,
     performer: &Arc<Performer>,
     completions: &Arc<Completions>,
+    ring_pages: u16,
 ) -> io::Result<(Background, Backend, String)> {
     let threads = || WorkerThreads::start(performer, completions).map(Background::Threads);
     if backend == Backend::Threads {
         return Ok((threads()?, Backend::Threads, "asked for".to_owned()));
     }
-    match Uring::start(performer, completions) {
+    match Uring::start(performer, completions, ring_pages) {
         Ok(uring) => {
             let reason = if backend == Backend::Auto { "the kernel has io_uring" } else { "asked for" };
             Ok((Background::Uring(uring), Backend::Uring, reason.to_owned()))

@@ -1,5 +1,9 @@
 //! The io_uring backend: one thread that owns the ring, any number of writes and syncs under way.
 //!
+//! Of the ring's pages one stays at hand: at most as many writes are under way as there are other pages. Some virtual disks report
+//! what they have written only when nothing more is asked of them (`docs/benchmarks.md`, "What streaming needed"); had they all pages, they
+//! would give all back at once, and stand still until the first is full again.
+//!
 //! One thread and no more, because the kernel ties a request to the thread that submitted it and cancels it when that
 //! thread ends: an appending thread that exits must not turn a sync into a failure.
 
@@ -44,11 +48,15 @@ struct Waiting {
 }
 
 impl Uring {
-    /// Starts the thread.
+    /// Starts the thread, for a ring of `pages` pages.
     ///
     /// # Errors
     /// The reason why this kernel has no io_uring for us: another backend must do.
-    pub(crate) fn start(performer: &Arc<Performer>, completions: &Arc<Completions>) -> io::Result<Self> {
+    pub(crate) fn start(
+        performer: &Arc<Performer>,
+        completions: &Arc<Completions>,
+        pages: u16,
+    ) -> io::Result<Self> {
         let ring = IoUring::builder().setup_clamp().build(RING_ENTRIES)?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
@@ -78,6 +86,8 @@ impl Uring {
             performer: Arc::clone(performer),
             completions: Arc::clone(completions),
             flying: BTreeMap::new(),
+            held: VecDeque::new(),
+            writes_max: usize::from(pages).saturating_sub(1).max(1),
             next: 0,
             wake_count: Box::new(0),
         };
@@ -127,6 +137,9 @@ struct Driver {
     performer: Arc<Performer>,
     completions: Arc<Completions>,
     flying: BTreeMap<u64, Flying>,
+    /// Writes that wait until fewer are under way than `writes_max`; no more than the ring has pages.
+    held: VecDeque<DiskEffect>,
+    writes_max: usize,
     next: u64,
     wake_count: Box<u64>,
 }
@@ -136,12 +149,7 @@ impl Driver {
         self.listen();
         let mut stop = false;
         while !(stop && self.flying.is_empty()) {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
-                Err(error) => panic!("io_uring_enter on a ring of our own: {error}"),
-            }
+            handed_over(self.ring.submit_and_wait(1));
             let arrived: Vec<_> =
                 self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
             for (name, result) in arrived {
@@ -155,7 +163,13 @@ impl Driver {
                     std::mem::take(&mut waiting.effects)
                 };
                 self.listen();
-                effects.into_iter().for_each(|effect| self.take_off(effect));
+                for effect in effects {
+                    match effect {
+                        DiskEffect::Write { .. } => self.held.push_back(effect),
+                        effect => self.take_off(effect),
+                    }
+                }
+                self.begin_writes();
             }
         }
         // Nothing is in flight any more. The kernel takes a closed ring apart in its own time; the directory's lock must
@@ -171,6 +185,14 @@ impl Driver {
         let entry = opcode::Read::new(types::Fd(self.inbox.wake.as_raw_fd()), into, 8).build();
         // SAFETY: the counter is boxed and lives as long as the ring, both in this driver.
         unsafe { self.push(&entry.user_data(WAKE)) };
+    }
+
+    fn begin_writes(&mut self) {
+        let is_write = |flying: &&Flying| matches!(flying.effect, DiskEffect::Write { .. });
+        while self.flying.values().filter(is_write).count() < self.writes_max {
+            let Some(effect) = self.held.pop_front() else { return };
+            self.take_off(effect);
+        }
     }
 
     fn take_off(&mut self, effect: DiskEffect) {
@@ -249,12 +271,7 @@ impl Driver {
         // SAFETY: as the caller vouches.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             // A full ring only has to be handed over; requests do not wait for each other.
-            if let Err(error) = self.ring.submit() {
-                assert!(
-                    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)),
-                    "io_uring_enter on a ring of our own: {error}"
-                );
-            }
+            handed_over(self.ring.submit());
         }
     }
 
@@ -267,6 +284,11 @@ impl Driver {
             flying.length = 0;
             let entry = fsync(&flying.segment);
             return self.fly(&entry, flying);
+        }
+        if !self.held.is_empty() {
+            // Before anybody is told: the disk may have nothing else to do.
+            self.begin_writes();
+            handed_over(self.ring.submit());
         }
         if complete {
             self.performer.end(flying.recorded, true);
@@ -290,6 +312,15 @@ impl Driver {
             Err(_) => completion(flying.ticket, Err(failure_of_number(-result))),
         };
         self.completions.push(event);
+    }
+}
+
+/// What was not taken is handed over again with the next wait.
+fn handed_over(result: io::Result<usize>) {
+    match result {
+        Ok(_) => {}
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+        Err(error) => panic!("io_uring_enter on a ring of our own: {error}"),
     }
 }
 
