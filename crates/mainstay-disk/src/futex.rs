@@ -38,7 +38,7 @@ impl Futex {
         };
     }
 
-    /// Stays awake until the word is no longer as `seen`, for `longest` at most, and yields to every other thread meanwhile.
+    /// Stays awake until the word is no longer as `seen`, for `longest` at most, and offers its core to others all the time.
     pub(crate) fn watch(&self, seen: u32, longest: Duration) {
         let since = Instant::now();
         while self.look() == seen && since.elapsed() < longest {

@@ -1,4 +1,4 @@
-//! The journal on real files: everything of it that touches the operating system, and nothing that decides.
+//! The journal on real files: everything of it that touches the operating system; of decisions only who of many threads commits for all.
 //!
 //! ```text
 //!   Log ── many threads ──┐
@@ -17,6 +17,7 @@ mod completions;
 mod failure;
 mod futex;
 mod performer;
+mod rounds;
 mod stripes;
 mod uring;
 mod worker_threads;

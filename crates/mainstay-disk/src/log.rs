@@ -1,24 +1,16 @@
 //! One journal shared by many threads: append, and commit with group commit led by whoever needs it first.
 //!
-//! ```text
-//!   commit ──> durable already? ──yes──> return
-//!                  │ no
-//!              a leader at work? ──no──> lead: flush, write and sync on this very thread, wake who was covered
-//!                  │ yes                        and one of those who came meanwhile: the next leader
-//!              many share a round, and this is the first for the next one? ──yes──> stay awake until it begins
-//!                  │ no
-//!              sleep on the word of the round that will cover this record
-//! ```
-//!
-//! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough. A covered writer wakes,
-//! sees the durable mark and goes on without taking a lock. Where many share a round, its leader would wake up late, on a core
-//! that halts or among those that the round before has woken: one of them stays awake instead, and yields to all others.
+//! Whoever commits first leads: flushes, writes and syncs on this very thread, then wakes whom that has covered, and one of those who
+//! came meanwhile, the next leader. A covered writer wakes, sees the durable mark and goes on without taking a lock. Where many share a
+//! round, its leader would wake up late, on a core that halts or behind those whom the round before has woken: one of them stays awake
+//! instead, and offers its core to others all the time. Who does what is decided in [`crate::rounds`].
 
 use crate::committed::{Committed, Waiting};
 use crate::disk::Disk;
 use crate::futex::Futex;
 use crate::mapped_pages::MappedPages;
 use crate::open::OpenDisk;
+use crate::rounds::{Rounds, Turn, Woken};
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{AppendError, Appended, Health, Journal};
 use mainstay_journal::record::Kind;
@@ -32,10 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Commits that share a round from which on one of the next stays awake for it. Fewer have less to gain than it takes.
-const SHARED_MIN: u32 = 4;
-
-/// Longest time that it does, some writes of a quick disk: behind a slow one, waking up late makes no difference.
+/// Longest time that the next leader stays awake, some writes of a quick disk: behind a slow one, waking up late makes no difference.
 const AWAKE_MAX: Duration = Duration::from_micros(500);
 
 /// A journal that many threads append to. Clones are the same journal.
@@ -121,8 +110,8 @@ struct Shared {
     disk: Disk,
     /// The journal's durable mark, for those who do not want the lock.
     durable: AtomicU64,
-    /// Where commits sleep, by the parity of their round.
-    rounds: [Futex; 2],
+    /// Where commits sleep: the words of [`Rounds`].
+    words: [Futex; 2],
     /// Where stalled appends and a leader without work sleep: changes whenever the disk has completed something.
     progress: Futex,
     /// Commits that wait as futures.
@@ -137,20 +126,7 @@ struct State {
     journal: Journal<MappedPages>,
     out: Vec<DiskEffect>,
     events: Vec<DiskEvent>,
-    /// Whether a leader is at work.
-    leading: bool,
-    /// The round that is, or was last, in flight.
-    round: u64,
-    /// What that round makes durable.
-    target: Lsn,
-    /// Whether anyone may sleep on the word of each parity.
-    sleepers: [bool; 2],
-    /// Whether one of those who wait for the next round stays awake to lead it: it needs no waking.
-    successor: bool,
-    /// Commits that have come since the last round ended, and in the time between the two ends before.
-    arrivals: u32,
-    shared: u32,
-    handed_on_awake: u64,
+    rounds: Rounds,
     /// Whether anyone may sleep on `progress`.
     progress_sleepers: bool,
 }
@@ -166,19 +142,12 @@ impl Log {
                 journal,
                 out: Vec::new(),
                 events: Vec::new(),
-                leading: false,
-                round: 0,
-                target: durable,
-                sleepers: [false; 2],
-                successor: false,
-                arrivals: 0,
-                shared: 0,
-                handed_on_awake: 0,
+                rounds: Rounds::new(durable),
                 progress_sleepers: false,
             }),
             disk,
             durable: AtomicU64::new(durable.0),
-            rounds: [Futex::default(), Futex::default()],
+            words: [Futex::default(), Futex::default()],
             progress: Futex::default(),
             waiting: Waiting::default(),
             stall_ns: AtomicU64::new(0),
@@ -308,8 +277,8 @@ impl Log {
             journal: *state.journal.stats(),
             stall_ns: self.shared.stall_ns.load(Ordering::Relaxed),
             stalled_appends: self.shared.stalled_appends.load(Ordering::Relaxed),
-            rounds: state.round,
-            rounds_handed_on_awake: state.handed_on_awake,
+            rounds: state.rounds.count(),
+            rounds_handed_on_awake: state.rounds.handed_on_awake(),
             commits_at_once: self.shared.commits_at_once.load(Ordering::Relaxed),
         }
     }
@@ -388,12 +357,21 @@ impl Shared {
     fn take_completions(&self) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        let durable = state.journal.durable();
         self.disk.poll(&mut state.events);
         for event in state.events.drain(..) {
             state.journal.step(event, &mut state.out);
         }
         self.submit(state);
+        let changed = state.journal.durable() > durable || hopeless(state).is_some();
+        let wake_all = changed && state.rounds.changed_meanwhile();
+        if wake_all {
+            self.words.iter().for_each(Futex::change);
+        }
         self.publish(guard);
+        if wake_all {
+            self.words.iter().for_each(Futex::wake_all);
+        }
     }
 
     /// Makes the durable mark known and wakes who waits for the disk.
@@ -443,7 +421,7 @@ impl Shared {
             return Ok(());
         }
         let mut state = self.lock();
-        state.arrivals = state.arrivals.saturating_add(1);
+        state.rounds.arrive();
         loop {
             if state.journal.durable() >= end {
                 return Ok(());
@@ -451,27 +429,26 @@ impl Shared {
             if let Some(error) = hopeless(&state) {
                 return Err(error);
             }
-            if !state.leading {
-                state = self.lead(state);
-                continue;
-            }
-            let round = if end <= state.target { state.round } else { state.round + 1 };
-            let parity = usize::from(round % 2 == 1);
-            let seen = self.rounds[parity].look();
-            if round > state.round && state.shared >= SHARED_MIN && !state.successor {
-                state.successor = true;
-                drop(state);
-                self.rounds[parity].watch(seen, AWAKE_MAX);
-                state = self.lock();
-                if self.rounds[parity].look() != seen {
+            let (word, stay_awake) = match state.rounds.turn(end) {
+                Turn::Lead => {
+                    state = self.lead(state);
                     continue;
                 }
-                // That round is still in flight: nobody has counted on this one to be awake.
-                state.successor = false;
-            }
-            state.sleepers[parity] = true;
+                Turn::Sleep(word) => (word, false),
+                Turn::Watch(word) => (word, true),
+            };
+            let seen = self.words[word].look();
             drop(state);
-            self.rounds[parity].wait(seen);
+            if stay_awake {
+                self.words[word].watch(seen, AWAKE_MAX);
+                state = self.lock();
+                if self.words[word].look() != seen {
+                    continue;
+                }
+                state.rounds.give_up(word);
+                drop(state);
+            }
+            self.words[word].wait(seen);
             if self.durable() >= end {
                 return Ok(());
             }
@@ -482,10 +459,9 @@ impl Shared {
     /// Makes everything appended so far durable, or finds that impossible.
     fn lead<'a>(&'a self, mut guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let state = &mut *guard;
-        state.leading = true;
-        state.round += 1;
-        state.target = state.journal.flush(&mut state.out);
-        while guard.journal.durable() < guard.target && hopeless(&guard).is_none() {
+        let target = state.journal.flush(&mut state.out);
+        state.rounds.begin(target);
+        while guard.journal.durable() < target && hopeless(&guard).is_none() {
             match self.take_inline(&mut guard) {
                 Some(effect) => {
                     drop(guard);
@@ -519,28 +495,20 @@ impl Shared {
     }
 
     fn finish_round(&self, mut state: MutexGuard<'_, State>) {
-        state.leading = false;
-        let covered = usize::from(state.round % 2 == 1);
-        let gathered = 1 - covered;
-        let wake = std::mem::take(&mut state.sleepers[covered]);
-        let is_hopeless = hopeless(&state).is_some();
-        let successor = std::mem::take(&mut state.successor);
-        let hand_on = state.sleepers[gathered] || successor;
-        state.handed_on_awake += u64::from(successor);
-        state.shared = std::mem::take(&mut state.arrivals);
-        self.rounds[covered].change();
-        if hand_on {
-            self.rounds[gathered].change();
+        let (durable, is_hopeless) = (state.journal.durable(), hopeless(&state).is_some());
+        let ended = state.rounds.end(durable, is_hopeless);
+        // The next leader first: its write should be on its way while the others are still waking up.
+        let waking = [ended.gathered, ended.covered];
+        for (word, _) in waking.iter().filter(|(_, woken)| *woken != Woken::Nobody) {
+            self.words[*word].change();
         }
         self.publish(state);
-        // The next leader first: its write should be on its way while the others are still waking up.
-        if hand_on && is_hopeless {
-            self.rounds[gathered].wake_all();
-        } else if hand_on && !successor {
-            self.rounds[gathered].wake_one();
-        }
-        if wake {
-            self.rounds[covered].wake_all();
+        for (word, woken) in waking {
+            match woken {
+                Woken::Nobody | Woken::Watching => {}
+                Woken::One => self.words[word].wake_one(),
+                Woken::All => self.words[word].wake_all(),
+            }
         }
     }
 }

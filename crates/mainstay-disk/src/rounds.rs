@@ -1,0 +1,397 @@
+//! Group commit as decisions only, without a thread or a lock: who leads a round, who waits how, and who is woken when it ends.
+//!
+//! ```text
+//!              a leader at work? ──no──> Lead
+//!                  │ yes
+//!              many share a round, and nobody is awake for the next one? ──yes──> Watch: lead when the leader is done
+//!                  │ no                                                              │ 0.5 ms
+//!              Sleep, on the word of the round that will cover this record <─────────┘
+//! ```
+//!
+//! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough: of odd rounds and of even ones.
+//!
+//! Invariant: whoever sleeps is covered by a round in flight, or waits for one that somebody awake will lead, or is woken by the
+//! same call that makes both untrue.
+
+use mainstay_types::id::Lsn;
+
+/// Commits that share a round from which on one of the next stays awake for it. Fewer have less to gain than it takes.
+const SHARED_MIN: u32 = 4;
+
+/// What a commit that is not durable yet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Lead: ask for a write, then [`Rounds::begin`].
+    Lead,
+    /// Sleep on this word.
+    Sleep(usize),
+    /// Stay awake until this word changes; then ask again. After a time [`Rounds::give_up`].
+    Watch(usize),
+}
+
+/// Who of those that wait on a word is woken. The word changes first, unless nobody is to notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Woken {
+    Nobody,
+    /// One is awake, and notices by the word.
+    Watching,
+    One,
+    All,
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The word of the round that has ended.
+    pub(crate) covered: (usize, Woken),
+    /// The word of the one that gathers.
+    pub(crate) gathered: (usize, Woken),
+}
+
+/// The rounds of one journal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rounds {
+    leading: bool,
+    /// The round that is, or was last, in flight.
+    round: u64,
+    /// What that round makes durable.
+    target: Lsn,
+    /// Whether anyone may sleep on each word.
+    sleepers: [bool; 2],
+    /// Whether one of those who wait for the next round stays awake to lead it.
+    watching: bool,
+    /// Commits that have come since the last round ended.
+    arrivals: u32,
+    /// The same of the round before: about how many share one.
+    arrivals_before: u32,
+    handed_on_awake: u64,
+}
+
+impl Rounds {
+    /// None yet; everything below `durable` is.
+    pub(crate) fn new(durable: Lsn) -> Self {
+        Self {
+            leading: false,
+            round: 0,
+            target: durable,
+            sleepers: [false; 2],
+            watching: false,
+            arrivals: 0,
+            arrivals_before: 0,
+            handed_on_awake: 0,
+        }
+    }
+
+    /// Rounds so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.round
+    }
+
+    /// Those whose end found one awake to lead the next.
+    pub(crate) fn handed_on_awake(&self) -> u64 {
+        self.handed_on_awake
+    }
+
+    /// One more commit has come.
+    pub(crate) fn arrive(&mut self) {
+        self.arrivals = self.arrivals.saturating_add(1);
+    }
+
+    /// What the commit of everything up to `end` does, which is not durable; asked again whenever it is woken.
+    pub(crate) fn turn(&mut self, end: Lsn) -> Turn {
+        if !self.leading {
+            return Turn::Lead;
+        }
+        let covered = end <= self.target;
+        let word = word_of(if covered { self.round } else { self.round + 1 });
+        if !covered && !self.watching && self.arrivals_before >= SHARED_MIN {
+            self.watching = true;
+            return Turn::Watch(word);
+        }
+        self.sleepers[word] = true;
+        Turn::Sleep(word)
+    }
+
+    /// Whoever stayed awake for a word has done so for long enough, and the word has not changed: it sleeps on it. Nobody takes its place before the
+    /// round in flight has ended.
+    pub(crate) fn give_up(&mut self, word: usize) {
+        self.watching = false;
+        self.arrivals_before = 0;
+        self.sleepers[word] = true;
+    }
+
+    /// A round has a leader, and makes durable what ends at or below `target`.
+    pub(crate) fn begin(&mut self, target: Lsn) {
+        assert!(!self.leading, "one leader at a time");
+        self.leading = true;
+        self.round += 1;
+        self.target = target;
+    }
+
+    /// The leader has done what it could: `durable` is past a sync, and nothing more ever will be if `hopeless`.
+    pub(crate) fn end(&mut self, durable: Lsn, hopeless: bool) -> Ended {
+        assert!(self.leading, "a round ends once");
+        self.leading = false;
+        self.arrivals_before = std::mem::take(&mut self.arrivals);
+        let watching = std::mem::take(&mut self.watching);
+        self.handed_on_awake += u64::from(watching);
+        let (covered, gathered) = (word_of(self.round), word_of(self.round + 1));
+        let woken = if std::mem::take(&mut self.sleepers[covered]) { Woken::All } else { Woken::Nobody };
+        // One of them leads the next round, unless it finds nothing to lead: then nobody would wake the others.
+        let next = if durable > self.target || hopeless {
+            self.sleepers[gathered] = false;
+            Woken::All
+        } else if watching {
+            Woken::Watching
+        } else if self.sleepers[gathered] {
+            Woken::One
+        } else {
+            Woken::Nobody
+        };
+        Ended { covered: (covered, woken), gathered: (gathered, next) }
+    }
+
+    /// Something has become durable in the background, or nothing will any more. Whether all who sleep are to be woken: no round will end that
+    /// would do it.
+    pub(crate) fn changed_meanwhile(&mut self) -> bool {
+        !self.leading && std::mem::take(&mut self.sleepers) != [false; 2]
+    }
+}
+
+fn word_of(round: u64) -> usize {
+    usize::from(round % 2 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Rounds of which the last was shared by as many as it takes.
+    fn shared_by_many() -> Rounds {
+        Rounds { arrivals_before: SHARED_MIN, ..Rounds::new(Lsn(0)) }
+    }
+
+    #[test]
+    fn whoever_comes_first_leads_and_the_next_round_is_handed_to_one() {
+        let mut rounds = Rounds::new(Lsn(0));
+        assert_eq!(rounds.turn(Lsn(1)), Turn::Lead);
+        rounds.begin(Lsn(2));
+        assert_eq!(rounds.turn(Lsn(2)), Turn::Sleep(1), "covered by the round in flight");
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0), "covered by the next");
+        let ended = rounds.end(Lsn(2), false);
+        assert_eq!(ended, Ended { covered: (1, Woken::All), gathered: (0, Woken::One) });
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Lead);
+        rounds.begin(Lsn(3));
+        let ended = rounds.end(Lsn(3), false);
+        assert_eq!(ended, Ended { covered: (0, Woken::All), gathered: (1, Woken::Nobody) });
+    }
+
+    #[test]
+    fn where_many_share_one_stays_awake_until_it_gives_up_and_nobody_after_it() {
+        let mut rounds = shared_by_many();
+        rounds.begin(Lsn(1));
+        assert_eq!(rounds.turn(Lsn(1)), Turn::Sleep(1), "a covered one has nothing to lead");
+        assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0));
+        rounds.give_up(0);
+        assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(0));
+        assert_eq!(rounds.end(Lsn(1), false).gathered, (0, Woken::One));
+        assert_eq!(rounds.handed_on_awake(), 0);
+    }
+
+    #[test]
+    fn a_round_is_handed_on_to_one_who_is_awake_without_waking_anybody() {
+        let mut rounds = Rounds::new(Lsn(0));
+        rounds.begin(Lsn(1));
+        (0..SHARED_MIN).for_each(|_| rounds.arrive());
+        let _ = rounds.end(Lsn(1), false);
+        rounds.begin(Lsn(2));
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Watch(1));
+        assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(1));
+        assert_eq!(rounds.end(Lsn(2), false).gathered, (1, Woken::Watching));
+        assert_eq!((rounds.handed_on_awake(), rounds.turn(Lsn(3))), (1, Turn::Lead));
+    }
+
+    /// A thread that commits one record.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    enum Thread {
+        Appends,
+        /// About to take the lock; `end` is what it wants.
+        Asks {
+            end: Lsn,
+        },
+        Leads {
+            end: Lsn,
+            target: Lsn,
+        },
+        /// Has let go of the lock, and is not asleep yet.
+        Falls {
+            end: Lsn,
+            word: usize,
+            seen: u64,
+        },
+        Sleeps {
+            end: Lsn,
+            word: usize,
+        },
+        Watches {
+            end: Lsn,
+            word: usize,
+            seen: u64,
+        },
+        /// Has ended a round, and wakes.
+        Wakes {
+            waking: Vec<(usize, Woken)>,
+        },
+        Done,
+    }
+
+    /// Threads, the disk in the background, and everything between them that a lock makes one step.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct World {
+        rounds: Rounds,
+        words: [u64; 2],
+        threads: Vec<Thread>,
+        appended: Lsn,
+        durable: Lsn,
+        poisoned: bool,
+        /// Completions that may still come in the background.
+        background: u32,
+    }
+
+    impl World {
+        fn wake(&self, waking: (usize, Woken)) -> Vec<Self> {
+            let sleeper = |thread: &Thread| match thread {
+                Thread::Sleeps { end, word } if *word == waking.0 => Some(Thread::Asks { end: *end }),
+                _ => None,
+            };
+            let mut all = self.clone();
+            let mut one = Vec::new();
+            for (place, thread) in self.threads.iter().enumerate() {
+                let Some(asks) = sleeper(thread) else { continue };
+                all.threads[place] = asks.clone();
+                let mut world = self.clone();
+                world.threads[place] = asks;
+                one.push(world);
+            }
+            match waking.1 {
+                Woken::One if !one.is_empty() => one,
+                Woken::All => vec![all],
+                Woken::Nobody | Woken::Watching | Woken::One => vec![self.clone()],
+            }
+        }
+
+        /// What the thread at `place` may do next, if it can do anything.
+        fn steps_of(&self, place: usize) -> Vec<Self> {
+            let mut next = self.clone();
+            let become_one = |mut world: Self, thread| {
+                world.threads[place] = thread;
+                vec![world]
+            };
+            match self.threads[place].clone() {
+                Thread::Appends => {
+                    next.appended.0 += 1;
+                    next.rounds.arrive();
+                    let end = next.appended;
+                    become_one(next, Thread::Asks { end })
+                }
+                Thread::Asks { end } if self.durable >= end || self.poisoned => {
+                    become_one(next, Thread::Done)
+                }
+                Thread::Asks { end } => {
+                    let thread = match next.rounds.turn(end) {
+                        Turn::Lead => {
+                            next.rounds.begin(self.appended);
+                            Thread::Leads { end, target: self.appended }
+                        }
+                        Turn::Sleep(word) => Thread::Falls { end, word, seen: self.words[word] },
+                        Turn::Watch(word) => Thread::Watches { end, word, seen: self.words[word] },
+                    };
+                    become_one(next, thread)
+                }
+                Thread::Leads { target, .. } => {
+                    if !self.poisoned {
+                        next.durable = next.durable.max(target);
+                    }
+                    let ended = next.rounds.end(next.durable, self.poisoned);
+                    let waking = vec![ended.covered, ended.gathered];
+                    for (word, _) in waking.iter().filter(|(_, woken)| *woken != Woken::Nobody) {
+                        next.words[*word] += 1;
+                    }
+                    become_one(next, Thread::Wakes { waking })
+                }
+                Thread::Falls { end, word, seen } => {
+                    let asleep = self.words[word] == seen;
+                    become_one(next, if asleep { Thread::Sleeps { end, word } } else { Thread::Asks { end } })
+                }
+                Thread::Watches { end, word, seen } if self.words[word] != seen => {
+                    become_one(next, Thread::Asks { end })
+                }
+                Thread::Watches { end, word, seen } => {
+                    next.rounds.give_up(word);
+                    become_one(next, Thread::Falls { end, word, seen })
+                }
+                Thread::Wakes { mut waking } => match waking.pop() {
+                    None => become_one(next, Thread::Done),
+                    Some(who) => {
+                        let then = |world| become_one(world, Thread::Wakes { waking: waking.clone() });
+                        self.wake(who).into_iter().flat_map(then).collect()
+                    }
+                },
+                Thread::Sleeps { .. } | Thread::Done => Vec::new(),
+            }
+        }
+
+        /// A completion in the background, good or bad: nobody may count on one.
+        fn of_the_disk(&self) -> Vec<Self> {
+            if self.background == 0 {
+                return Vec::new();
+            }
+            let after = Self { background: self.background - 1, ..self.clone() };
+            let good = Self { durable: self.appended, ..after.clone() };
+            let bad = Self { poisoned: true, ..after };
+            let tell = |mut world: Self| {
+                if world.rounds.changed_meanwhile() {
+                    world.words.iter_mut().for_each(|word| *word += 1);
+                    world.threads.push(Thread::Wakes { waking: vec![(0, Woken::All), (1, Woken::All)] });
+                }
+                world
+            };
+            vec![tell(good), tell(bad)]
+        }
+
+        /// The same world whichever of its threads is which.
+        fn in_order(mut self) -> Self {
+            self.threads.retain(|thread| *thread != Thread::Done);
+            self.threads.sort_unstable();
+            self
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_for_ever_in_any_order_of_four_commits_and_what_the_disk_does_meanwhile() {
+        let first = |rounds| World {
+            rounds,
+            words: [0; 2],
+            threads: vec![Thread::Appends; 4],
+            appended: Lsn(0),
+            durable: Lsn(0),
+            poisoned: false,
+            background: 1,
+        };
+        let mut open = vec![first(Rounds::new(Lsn(0))), first(shared_by_many())];
+        let mut seen: HashSet<World> = open.iter().cloned().collect();
+        let mut handed_on_awake = false;
+        while let Some(world) = open.pop() {
+            let mut next: Vec<World> =
+                (0..world.threads.len()).flat_map(|place| world.steps_of(place)).collect();
+            let stuck = next.is_empty() && !world.threads.is_empty();
+            assert!(!stuck, "somebody sleeps and nobody will wake it: {world:?}");
+            handed_on_awake |= world.rounds.handed_on_awake() > 0;
+            next.extend(world.of_the_disk());
+            open.extend(next.into_iter().map(World::in_order).filter(|world| seen.insert(world.clone())));
+        }
+        assert!(handed_on_awake && seen.len() > 100_000, "{} worlds", seen.len());
+    }
+}
