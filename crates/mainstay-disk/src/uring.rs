@@ -1,9 +1,5 @@
 //! The io_uring backend: one thread that owns the ring, any number of writes and syncs under way.
 //!
-//! Of the ring's pages one stays at hand: at most as many writes are under way as there are other pages. Some virtual disks report
-//! what they have written only when nothing more is asked of them (`docs/benchmarks.md`, "What streaming needed"); had they all pages, they
-//! would give all back at once, and stand still until the first is full again.
-//!
 //! One thread and no more, because the kernel ties a request to the thread that submitted it and cancels it when that
 //! thread ends: an appending thread that exits must not turn a sync into a failure.
 
@@ -48,14 +44,14 @@ struct Waiting {
 }
 
 impl Uring {
-    /// Starts the thread, for a ring of `pages` pages.
+    /// Starts the thread, for at most `writes_max` writes under way.
     ///
     /// # Errors
     /// The reason why this kernel has no io_uring for us: another backend must do.
     pub(crate) fn start(
         performer: &Arc<Performer>,
         completions: &Arc<Completions>,
-        pages: u16,
+        writes_max: usize,
     ) -> io::Result<Self> {
         let ring = IoUring::builder().setup_clamp().build(RING_ENTRIES)?;
         let mut probe = io_uring::Probe::new();
@@ -87,7 +83,7 @@ impl Uring {
             completions: Arc::clone(completions),
             flying: BTreeMap::new(),
             held: VecDeque::new(),
-            writes_max: usize::from(pages).saturating_sub(1).max(1),
+            writes_max,
             next: 0,
             wake_count: Box::new(0),
         };
@@ -137,7 +133,7 @@ struct Driver {
     performer: Arc<Performer>,
     completions: Arc<Completions>,
     flying: BTreeMap<u64, Flying>,
-    /// Writes that wait until fewer are under way than `writes_max`; no more than the ring has pages.
+    /// Writes that wait, no more than the ring has pages: some only while `writes_max` are flying.
     held: VecDeque<DiskEffect>,
     writes_max: usize,
     next: u64,
@@ -172,6 +168,7 @@ impl Driver {
                 self.begin_writes();
             }
         }
+        debug_assert!(self.held.is_empty(), "what waits begins when something has landed");
         // Nothing is in flight any more. The kernel takes a closed ring apart in its own time; the directory's lock must
         // not wait for that, or opening it again at once would find it held by nobody.
         if self.performer.lock().is_some() {
