@@ -1,5 +1,6 @@
 //! What all benchmarks are told, and how each goes through its figures.
 
+use crate::arenas;
 use crate::machine;
 use crate::report::Report;
 use crate::scratch::Scratch;
@@ -56,6 +57,7 @@ pub(crate) fn run<T: ?Sized, E: From<io::Error>>(
     parts: &[Part<T, E>],
     progress: &dyn Fn(&str),
 ) -> Result<Report, E> {
+    arenas::one_for_each_thread();
     let scratch = Scratch::create(&options.directory)?;
     let mut report = Report {
         bench,

@@ -10,7 +10,6 @@ mod services;
 
 pub(crate) use services::serve as serve_echo;
 
-use crate::arenas;
 use crate::group::GroupError;
 use crate::report::Report;
 use crate::setting::{self, Part};
@@ -82,6 +81,5 @@ pub fn step(
         Part { name: "restart", measure: restart::measure },
         Part { name: "memory", measure: memory::measure },
     ];
-    arenas::one_for_each_thread();
     setting::run("step", options, program, &parts, progress)
 }
