@@ -9,9 +9,10 @@ use crate::input::Input;
 use crate::native;
 use crate::secure::{Complaints, Security, Stream};
 use mainstay_region::conversation::{MAGIC, ToClient};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -19,12 +20,23 @@ use tokio::sync::{Semaphore, mpsc};
 /// Between two attempts to accept, when one has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How long an address may be taken that is to be listened at: a node that was killed a moment ago still holds it.
+const TAKEN_MAX: Duration = Duration::from_secs(1);
+
 /// Listens there, which without certificates must be on loopback.
 pub(crate) async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, NodeError> {
     if matches!(security, Security::Plain) && !address.ip().is_loopback() {
         return Err(NodeError::NotLoopback { address });
     }
-    TcpListener::bind(address).await.map_err(|source| NodeError::Listen { address, source })
+    let until = Instant::now() + TAKEN_MAX;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            bound => return bound.map_err(|source| NodeError::Listen { address, source }),
+        }
+    }
 }
 
 /// At most [`CONNECTIONS_MAX`] nodes, and who has not said yet what it is, and `clients_max` clients: their first word tells them apart.
@@ -123,5 +135,26 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_is_given_up_a_moment_later_is_waited_for() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = held.local_addr().expect("it has one");
+        let (listening, ()) = tokio::join!(listen(address, &Security::Plain), async { drop(held) });
+        assert_eq!(listening.expect("it is free now").local_addr().expect("it has one"), address);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_stays_taken_is_an_error() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = held.local_addr().expect("it has one");
+        let refused = listen(address, &Security::Plain).await.expect_err("it is held");
+        assert!(matches!(refused, NodeError::Listen { address: at, .. } if at == address));
     }
 }
