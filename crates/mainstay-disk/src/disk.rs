@@ -149,13 +149,13 @@ impl Disk {
     ) -> Result<Self, DiskStartError> {
         let performer = Arc::new(Performer::new(pages.mapping(), storage.clone(), method, lock));
         let segment = catalog.geometry().place_of(end).segment;
-        let writes_max = writes_max(catalog.geometry().pages, storage.directories().count());
+        let under_way_max = writes_max(catalog.geometry().pages, storage.directories().count());
         let segments = Arc::new(Segments::new(catalog, storage.clone(), Arc::clone(&performer)));
         segments.open_from(segment).map_err(|failure| DiskStartError::Segment { failure })?;
         let completions = Arc::new(Completions::default());
         let thread_error = |source| DiskStartError::Thread { source };
         let (background, backend, backend_reason) =
-            start_background(backend, &performer, &completions, writes_max).map_err(thread_error)?;
+            start_background(backend, &performer, &completions, under_way_max).map_err(thread_error)?;
         let catalog_thread = CatalogThread::start(&segments, &completions).map_err(thread_error)?;
         let chosen = Chosen { backend, backend_reason, method, method_reason };
         tracing::info!(
@@ -219,13 +219,12 @@ impl Disk {
     }
 }
 
-/// Writes under way in the background, at most, for a ring of `pages` over so many `directories`; what a committing thread writes itself is not
-/// counted. One page stays at hand where there is one to spare: some virtual disks report what they have written only when nothing more is
-/// asked of them (`docs/benchmarks.md`, "What streaming needed"); had one all pages, it would give all back at once, and stand still until the
-/// first is full again.
+/// Writes that io_uring has under way at most, for a ring of `pages` over so many `directories`. One page of the ring stays at hand where there are
+/// more than directories: some virtual disks report what they have written only when nothing more is asked of them (`docs/benchmarks.md`,
+/// "What streaming needed"); had such a disk all pages, it would give all back at once, and stand still until the first is full again.
 fn writes_max(pages: u16, directories: usize) -> usize {
     let pages = usize::from(pages);
-    (pages - 1).max(pages.min(directories))
+    if pages > directories { pages - 1 } else { pages }
 }
 
 fn start_background(
@@ -234,7 +233,7 @@ fn start_background(
     completions: &Arc<Completions>,
     writes_max: usize,
 ) -> io::Result<(Background, Backend, String)> {
-    let threads = || WorkerThreads::start(performer, completions, writes_max).map(Background::Threads);
+    let threads = || WorkerThreads::start(performer, completions).map(Background::Threads);
     if backend == Backend::Threads {
         return Ok((threads()?, Backend::Threads, "asked for".to_owned()));
     }
@@ -252,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_stays_at_hand_unless_each_directory_would_have_none() {
+    fn a_page_stays_at_hand_where_there_are_more_than_directories() {
         assert_eq!([1, 2, 3, 8].map(|pages| writes_max(pages, 1)), [1, 1, 2, 7]);
         assert_eq!([1, 2, 3, 8].map(|pages| writes_max(pages, 3)), [1, 2, 3, 7]);
     }

@@ -108,6 +108,7 @@ pub enum SealError {
 struct Shared {
     state: Mutex<State>,
     disk: Disk,
+    buffer_only: bool,
     /// The journal's durable mark, for those who do not want the lock.
     durable: AtomicU64,
     /// Where commits sleep: the words of [`Rounds`].
@@ -136,7 +137,7 @@ impl Log {
     #[must_use]
     pub fn new(opened: OpenDisk) -> Self {
         let OpenDisk { journal, disk, .. } = opened;
-        let durable = journal.durable();
+        let (durable, buffer_only) = (journal.durable(), journal.is_buffer_only());
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 journal,
@@ -146,6 +147,7 @@ impl Log {
                 progress_sleepers: false,
             }),
             disk,
+            buffer_only,
             durable: AtomicU64::new(durable.0),
             words: [Futex::default(), Futex::default()],
             progress: Futex::default(),
@@ -210,14 +212,16 @@ impl Log {
     /// See [`CommitError`].
     ///
     /// # Panics
-    /// At level peers: a log by itself has no region that keeps it.
+    /// At level peers: a log by itself has no region that keeps it. At level disk if it only buffers and never writes.
     #[inline]
     pub fn commit(&self, end: Lsn, level: Level) -> Result<(), CommitError> {
-        match level {
-            Level::Memory | Level::Process => Ok(()),
-            Level::Disk => self.shared.commit(end),
-            Level::Peers => panic!("a log by itself has no region that keeps it"),
-        }
+        self.assert_reaches(level);
+        if level == Level::Disk { self.shared.commit(end) } else { Ok(()) }
+    }
+
+    fn assert_reaches(&self, level: Level) {
+        assert!(level != Level::Peers, "a log by itself has no region that keeps it");
+        assert!(level != Level::Disk || !self.shared.buffer_only, "a journal that only buffers never writes");
     }
 
     /// As [`Log::commit`], for a task: whoever polls it does not wait for the disk. The first one starts a thread, which
@@ -227,9 +231,9 @@ impl Log {
     /// See [`CommitError`].
     ///
     /// # Panics
-    /// At level peers, as that.
+    /// As that.
     pub fn committed(&self, end: Lsn, level: Level) -> Committed {
-        assert!(level != Level::Peers, "a log by itself has no region that keeps it");
+        self.assert_reaches(level);
         Committed::new(self.clone(), end, level)
     }
 
@@ -318,7 +322,11 @@ impl Log {
     ///
     /// # Errors
     /// See [`SealError`].
+    ///
+    /// # Panics
+    /// If the journal only buffers and never writes.
     pub fn seal(&self) -> Result<(), SealError> {
+        self.assert_reaches(Level::Disk);
         self.shared.commit(self.end())?;
         let mut guard = self.shared.lock();
         let state = &mut *guard;
@@ -364,7 +372,7 @@ impl Shared {
         }
         self.submit(state);
         let changed = state.journal.durable() > durable || hopeless(state).is_some();
-        let wake_all = changed && state.rounds.changed_meanwhile();
+        let wake_all = changed && state.rounds.wake_without_round();
         if wake_all {
             self.words.iter().for_each(Futex::change);
         }
@@ -499,13 +507,11 @@ impl Shared {
         let ended = state.rounds.end(durable, is_hopeless);
         // The next leader first: its write should be on its way while the others are still waking up.
         let waking = [ended.gathered, ended.covered];
-        for (word, _) in waking.iter().filter(|(_, woken)| *woken != Woken::Nobody) {
-            self.words[*word].change();
-        }
+        self.words.iter().for_each(Futex::change);
         self.publish(state);
         for (word, woken) in waking {
             match woken {
-                Woken::Nobody | Woken::Watching => {}
+                Woken::Nobody => {}
                 Woken::One => self.words[word].wake_one(),
                 Woken::All => self.words[word].wake_all(),
             }

@@ -1,14 +1,18 @@
 //! Group commit as decisions only, without a thread or a lock: who leads a round, who waits how, and who is woken when it ends.
 //!
 //! ```text
-//!              a leader at work? ──no──> Lead
-//!                  │ yes
-//!              many share a round, and nobody is awake for the next one? ──yes──> Watch: lead when the leader is done
-//!                  │ no                                                              │ 0.5 ms
-//!              Sleep, on the word of the round that will cover this record <─────────┘
+//!   a leader at work? ──no──> Lead
+//!       │ yes
+//!   does the round in flight cover this record? ──yes─────────────────────────────────────┐
+//!       │ no                                                                              │
+//!   many share a round, and nobody is awake for the next? ──yes──> Watch: lead when the   │
+//!       │ no                                                         │     leader is done │
+//!       │ <──────────────────────────────────────────────── 0.5 ms ──┘                    │
+//!   Sleep, on the word of the round that will cover this record <─────────────────────────┘
 //! ```
 //!
-//! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough: of odd rounds and of even ones.
+//! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough: of odd rounds and of even ones. Both change
+//! whenever a round ends.
 //!
 //! Invariant: whoever sleeps is covered by a round in flight, or waits for one that somebody awake will lead, or is woken by the
 //! same call that makes both untrue.
@@ -29,12 +33,11 @@ pub(crate) enum Turn {
     Watch(usize),
 }
 
-/// Who of those that wait on a word is woken. The word changes first, unless nobody is to notice.
+/// Who of those that sleep on a word is woken, once it has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Woken {
+    /// Nobody sleeps, or one is awake and notices by the word.
     Nobody,
-    /// One is awake, and notices by the word.
-    Watching,
     One,
     All,
 }
@@ -62,8 +65,8 @@ pub(crate) struct Rounds {
     watching: bool,
     /// Commits that have come since the last round ended.
     arrivals: u32,
-    /// The same of the round before: about how many share one.
-    arrivals_before: u32,
+    /// The same when it ended: about how many share one.
+    arrivals_last_round: u32,
     handed_on_awake: u64,
 }
 
@@ -77,7 +80,7 @@ impl Rounds {
             sleepers: [false; 2],
             watching: false,
             arrivals: 0,
-            arrivals_before: 0,
+            arrivals_last_round: 0,
             handed_on_awake: 0,
         }
     }
@@ -97,14 +100,15 @@ impl Rounds {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
-    /// What the commit of everything up to `end` does, which is not durable; asked again whenever it is woken.
+    /// What the commit of everything up to `end` does, which is not durable; asked again whenever it is woken. It is taken down: who is told to watch
+    /// must watch.
     pub(crate) fn turn(&mut self, end: Lsn) -> Turn {
         if !self.leading {
             return Turn::Lead;
         }
         let covered = end <= self.target;
         let word = word_of(if covered { self.round } else { self.round + 1 });
-        if !covered && !self.watching && self.arrivals_before >= SHARED_MIN {
+        if !covered && !self.watching && self.arrivals_last_round >= SHARED_MIN {
             self.watching = true;
             return Turn::Watch(word);
         }
@@ -116,7 +120,7 @@ impl Rounds {
     /// round in flight has ended.
     pub(crate) fn give_up(&mut self, word: usize) {
         self.watching = false;
-        self.arrivals_before = 0;
+        self.arrivals_last_round = 0;
         self.sleepers[word] = true;
     }
 
@@ -132,7 +136,7 @@ impl Rounds {
     pub(crate) fn end(&mut self, durable: Lsn, hopeless: bool) -> Ended {
         assert!(self.leading, "a round ends once");
         self.leading = false;
-        self.arrivals_before = std::mem::take(&mut self.arrivals);
+        self.arrivals_last_round = std::mem::take(&mut self.arrivals);
         let watching = std::mem::take(&mut self.watching);
         self.handed_on_awake += u64::from(watching);
         let (covered, gathered) = (word_of(self.round), word_of(self.round + 1));
@@ -141,9 +145,7 @@ impl Rounds {
         let next = if durable > self.target || hopeless {
             self.sleepers[gathered] = false;
             Woken::All
-        } else if watching {
-            Woken::Watching
-        } else if self.sleepers[gathered] {
+        } else if self.sleepers[gathered] && !watching {
             Woken::One
         } else {
             Woken::Nobody
@@ -151,9 +153,9 @@ impl Rounds {
         Ended { covered: (covered, woken), gathered: (gathered, next) }
     }
 
-    /// Something has become durable in the background, or nothing will any more. Whether all who sleep are to be woken: no round will end that
-    /// would do it.
-    pub(crate) fn changed_meanwhile(&mut self) -> bool {
+    /// Something has become durable in the background, or nothing will any more. Takes all sleepers if no round is in flight whose end would wake
+    /// them: whether there were any, to be woken, on both words.
+    pub(crate) fn wake_without_round(&mut self) -> bool {
         !self.leading && std::mem::take(&mut self.sleepers) != [false; 2]
     }
 }
@@ -169,7 +171,7 @@ mod tests {
 
     /// Rounds of which the last was shared by as many as it takes.
     fn shared_by_many() -> Rounds {
-        Rounds { arrivals_before: SHARED_MIN, ..Rounds::new(Lsn(0)) }
+        Rounds { arrivals_last_round: SHARED_MIN, ..Rounds::new(Lsn(0)) }
     }
 
     #[test]
@@ -209,7 +211,7 @@ mod tests {
         rounds.begin(Lsn(2));
         assert_eq!(rounds.turn(Lsn(3)), Turn::Watch(1));
         assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(1));
-        assert_eq!(rounds.end(Lsn(2), false).gathered, (1, Woken::Watching));
+        assert_eq!(rounds.end(Lsn(2), false).gathered, (1, Woken::Nobody));
         assert_eq!((rounds.handed_on_awake(), rounds.turn(Lsn(3))), (1, Turn::Lead));
     }
 
@@ -222,7 +224,6 @@ mod tests {
             end: Lsn,
         },
         Leads {
-            end: Lsn,
             target: Lsn,
         },
         /// Has let go of the lock, and is not asleep yet.
@@ -278,7 +279,7 @@ mod tests {
             match waking.1 {
                 Woken::One if !one.is_empty() => one,
                 Woken::All => vec![all],
-                Woken::Nobody | Woken::Watching | Woken::One => vec![self.clone()],
+                Woken::Nobody | Woken::One => vec![self.clone()],
             }
         }
 
@@ -303,22 +304,20 @@ mod tests {
                     let thread = match next.rounds.turn(end) {
                         Turn::Lead => {
                             next.rounds.begin(self.appended);
-                            Thread::Leads { end, target: self.appended }
+                            Thread::Leads { target: self.appended }
                         }
                         Turn::Sleep(word) => Thread::Falls { end, word, seen: self.words[word] },
                         Turn::Watch(word) => Thread::Watches { end, word, seen: self.words[word] },
                     };
                     become_one(next, thread)
                 }
-                Thread::Leads { target, .. } => {
+                Thread::Leads { target } => {
                     if !self.poisoned {
                         next.durable = next.durable.max(target);
                     }
                     let ended = next.rounds.end(next.durable, self.poisoned);
                     let waking = vec![ended.covered, ended.gathered];
-                    for (word, _) in waking.iter().filter(|(_, woken)| *woken != Woken::Nobody) {
-                        next.words[*word] += 1;
-                    }
+                    next.words.iter_mut().for_each(|word| *word += 1);
                     become_one(next, Thread::Wakes { waking })
                 }
                 Thread::Falls { end, word, seen } => {
@@ -352,7 +351,7 @@ mod tests {
             let good = Self { durable: self.appended, ..after.clone() };
             let bad = Self { poisoned: true, ..after };
             let tell = |mut world: Self| {
-                if world.rounds.changed_meanwhile() {
+                if world.rounds.wake_without_round() {
                     world.words.iter_mut().for_each(|word| *word += 1);
                     world.threads.push(Thread::Wakes { waking: vec![(0, Woken::All), (1, Woken::All)] });
                 }
@@ -382,16 +381,26 @@ mod tests {
         };
         let mut open = vec![first(Rounds::new(Lsn(0))), first(shared_by_many())];
         let mut seen: HashSet<World> = open.iter().cloned().collect();
-        let mut handed_on_awake = false;
+        let mut witnessed = [false; 4];
         while let Some(world) = open.pop() {
             let mut next: Vec<World> =
                 (0..world.threads.len()).flat_map(|place| world.steps_of(place)).collect();
             let stuck = next.is_empty() && !world.threads.is_empty();
             assert!(!stuck, "somebody sleeps and nobody will wake it: {world:?}");
-            handed_on_awake |= world.rounds.handed_on_awake() > 0;
+            let wakes = |who: Woken| {
+                let wakes = |thread: &Thread| matches!(thread, Thread::Wakes { waking } if waking.get(1).is_some_and(|next| next.1 == who));
+                world.threads.iter().any(wakes)
+            };
+            let now = [
+                world.rounds.handed_on_awake() > 0,
+                wakes(Woken::One),
+                wakes(Woken::All),
+                world.rounds.count() > 2,
+            ];
+            witnessed.iter_mut().zip(now).for_each(|(witnessed, now)| *witnessed |= now);
             next.extend(world.of_the_disk());
             open.extend(next.into_iter().map(World::in_order).filter(|world| seen.insert(world.clone())));
         }
-        assert!(handed_on_awake && seen.len() > 100_000, "{} worlds", seen.len());
+        assert_eq!(witnessed, [true; 4], "handed on to one awake, to one asleep, to all; three rounds");
     }
 }

@@ -1,4 +1,4 @@
-//! The io_uring backend: one thread that owns the ring, any number of writes and syncs under way.
+//! The io_uring backend: one thread that owns the ring, many writes and syncs under way.
 //!
 //! One thread and no more, because the kernel ties a request to the thread that submitted it and cancels it when that
 //! thread ends: an appending thread that exits must not turn a sync into a failure.
@@ -133,7 +133,7 @@ struct Driver {
     performer: Arc<Performer>,
     completions: Arc<Completions>,
     flying: BTreeMap<u64, Flying>,
-    /// Writes that wait, no more than the ring has pages: some only while `writes_max` are flying.
+    /// Writes beyond `writes_max`, no more than the ring has pages: while one waits, that many are flying.
     held: VecDeque<DiskEffect>,
     writes_max: usize,
     next: u64,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Writes and syncs that are performed at the same time, at most.
-const WORKERS_MAX: usize = 3;
+const WORKERS: usize = 3;
 
 /// The threads and their queue, whose length the journal bounds by its pages.
 #[derive(Debug)]
@@ -31,15 +31,10 @@ struct Waiting {
 }
 
 impl WorkerThreads {
-    /// Starts them, for at most `writes_max` writes under way.
-    pub(crate) fn start(
-        performer: &Arc<Performer>,
-        completions: &Arc<Completions>,
-        writes_max: usize,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(performer: &Arc<Performer>, completions: &Arc<Completions>) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let mut threads = Self { queue, workers: Vec::new() };
-        for number in 0..writes_max.min(WORKERS_MAX) {
+        for number in 0..WORKERS {
             let (queue, performer, completions) =
                 (Arc::clone(&threads.queue), Arc::clone(performer), Arc::clone(completions));
             let worker = thread::Builder::new()

@@ -515,6 +515,12 @@ impl<M: PageMemory> Journal<M> {
         self.durable
     }
 
+    /// Whether nothing is ever written: [`crate::options::OpenOptions::buffer_only`].
+    #[must_use]
+    pub fn is_buffer_only(&self) -> bool {
+        self.buffer_only
+    }
+
     /// The first byte still kept.
     #[must_use]
     pub fn first(&self) -> Lsn {

@@ -17,11 +17,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-/// Between two attempts to accept, when one has failed.
+/// Between two attempts to accept or to listen, when one has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long an address may be taken that is to be listened at: a node that was killed a moment ago still holds it.
-const TAKEN_MAX: Duration = Duration::from_secs(1);
+/// How long an address may be taken that is to be listened at: a node that was killed a moment ago holds it until it has given its memory back.
+const TAKEN_MAX: Duration = Duration::from_secs(3);
 
 /// Listens there, which without certificates must be on loopback.
 pub(crate) async fn listen(address: SocketAddr, security: &Security) -> Result<TcpListener, NodeError> {
@@ -29,9 +29,13 @@ pub(crate) async fn listen(address: SocketAddr, security: &Security) -> Result<T
         return Err(NodeError::NotLoopback { address });
     }
     let until = Instant::now() + TAKEN_MAX;
+    let mut said = false;
     loop {
         match TcpListener::bind(address).await {
             Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::info!(%address, "the address is taken: waiting for whoever may be ending");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
             bound => return bound.map_err(|source| NodeError::Listen { address, source }),
