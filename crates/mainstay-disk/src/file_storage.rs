@@ -13,8 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes written at once when a file is filled with zeroes.
-const FILL_BYTES: usize = 1 << 20;
+/// Bytes written at once when a file is filled with zeroes. As much as a huge page: file systems with large folios can keep such a piece in
+/// one, and a ring just made is mapped and handed to the disk by few entries for as long as the page cache keeps it.
+const FILL_BYTES: usize = 2 << 20;
 
 /// The files of one directory, and of those that its journal is striped over: each name is in one of them. Clones share what must be
 /// shared: the open handles of files written and not yet synced.

@@ -3,8 +3,9 @@
 //! A condition variable would make every woken thread take its mutex again, one after the other; here a committed
 //! writer goes on without touching anything shared.
 
+use crate::awake::{self, Watched};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The word. It changes before sleepers are woken, so that a thread which looked at it and has not slept yet never does.
 #[derive(Debug, Default)]
@@ -38,12 +39,9 @@ impl Futex {
         };
     }
 
-    /// Stays awake until the word is no longer as `seen`, for `longest` at most, and offers its core to others all the time.
-    pub(crate) fn watch(&self, seen: u32, longest: Duration) {
-        let since = Instant::now();
-        while self.look() == seen && since.elapsed() < longest {
-            std::thread::yield_now();
-        }
+    /// Stays awake until the word is no longer as `seen`, for `longest` at most.
+    pub(crate) fn watch(&self, seen: u32, longest: Duration) -> Watched {
+        awake::watch(longest, || self.look() != seen)
     }
 
     /// Wakes at most one sleeper.

@@ -12,11 +12,13 @@
 //!
 //! What this crate does not do: it knows no record but as bytes, and never decides when something is durable.
 
+mod awake;
 mod catalog_thread;
 mod completions;
 mod failure;
 mod futex;
 mod performer;
+mod precedence;
 mod rounds;
 mod stripes;
 mod uring;

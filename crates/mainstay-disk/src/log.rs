@@ -5,11 +5,13 @@
 //! round, its leader would wake up late, on a core that halts or behind those whom the round before has woken: one of them stays awake
 //! instead, and offers its core to others all the time. Who does what is decided in [`crate::rounds`].
 
+use crate::awake::Watched;
 use crate::committed::{Committed, Waiting};
 use crate::disk::Disk;
 use crate::futex::Futex;
 use crate::mapped_pages::MappedPages;
 use crate::open::OpenDisk;
+use crate::precedence::Precedence;
 use crate::rounds::{Rounds, Turn, Woken};
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{AppendError, Appended, Health, Journal};
@@ -117,6 +119,8 @@ struct Shared {
     progress: Futex,
     /// Commits that wait as futures.
     waiting: Waiting,
+    /// The disk's threads ahead of those that append.
+    precedence: Precedence,
     stall_ns: AtomicU64,
     stalled_appends: AtomicU64,
     commits_at_once: AtomicU64,
@@ -156,6 +160,7 @@ impl Log {
             stalled_appends: AtomicU64::new(0),
             commits_at_once: AtomicU64::new(0),
         });
+            precedence: Precedence::default(),
         let notified = Arc::downgrade(&shared);
         shared.disk.set_notify(Box::new(move || {
             if let Some(shared) = notified.upgrade() {
@@ -184,6 +189,7 @@ impl Log {
             Err(AppendError::Stalled) => self
                 .shared
                 .append_when_free(guard, |state| state.journal.append(kind, instance, parts, &mut state.out)),
+        self.shared.precedence.give_way();
             appended => appended,
         }
     }
@@ -363,7 +369,7 @@ impl Shared {
 
     /// Called by the disk's threads.
     fn take_completions(&self) {
-        let mut guard = self.lock();
+        let mut guard = self.precedence.first(|| self.lock());
         let state = &mut *guard;
         let durable = state.journal.durable();
         self.disk.poll(&mut state.events);
@@ -448,9 +454,11 @@ impl Shared {
             let seen = self.words[word].look();
             drop(state);
             if stay_awake {
-                self.words[word].watch(seen, AWAKE_MAX);
+                let watched = self.words[word].watch(seen, AWAKE_MAX);
                 state = self.lock();
-                if self.words[word].look() != seen {
+                let changed = self.words[word].look() != seen;
+                state.rounds.watched(word, watched == Watched::Late, changed);
+                if changed {
                     continue;
                 }
                 state.rounds.give_up(word);

@@ -14,6 +14,8 @@
 //! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough: of odd rounds and of even ones. Both change
 //! whenever a round ends.
 //!
+//! After one who stayed awake and was late nevertheless, because others want its core, nobody does for the next [`ASLEEP_ROUNDS`].
+//!
 //! Invariant: whoever sleeps is covered by a round in flight, or waits for one that somebody awake will lead, or is woken by the
 //! same call that makes both untrue.
 
@@ -22,6 +24,9 @@ use mainstay_types::id::Lsn;
 /// Commits that share a round from which on one of the next stays awake for it. Fewer have less to gain than it takes.
 const SHARED_MIN: u32 = 4;
 
+/// Rounds without one who stays awake, after one who was late: others want the cores.
+const ASLEEP_ROUNDS: u32 = 256;
+
 /// What a commit that is not durable yet does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -29,7 +34,7 @@ pub(crate) enum Turn {
     Lead,
     /// Sleep on this word.
     Sleep(usize),
-    /// Stay awake until this word changes; then ask again. After a time [`Rounds::give_up`].
+    /// Stay awake until this word changes, for some time; then [`Rounds::watched`].
     Watch(usize),
 }
 
@@ -63,6 +68,8 @@ pub(crate) struct Rounds {
     sleepers: [bool; 2],
     /// Whether one of those who wait for the next round stays awake to lead it.
     watching: bool,
+    /// Rounds still to end before one may stay awake again.
+    asleep_for: u32,
     /// Commits that have come since the last round ended.
     arrivals: u32,
     /// The same when it ended: about how many share one.
@@ -79,6 +86,7 @@ impl Rounds {
             target: durable,
             sleepers: [false; 2],
             watching: false,
+            asleep_for: 0,
             arrivals: 0,
             arrivals_last_round: 0,
             handed_on_awake: 0,
@@ -108,7 +116,7 @@ impl Rounds {
         }
         let covered = end <= self.target;
         let word = word_of(if covered { self.round } else { self.round + 1 });
-        if !covered && !self.watching && self.arrivals_last_round >= SHARED_MIN {
+        if !covered && !self.watching && self.asleep_for == 0 && self.arrivals_last_round >= SHARED_MIN {
             self.watching = true;
             return Turn::Watch(word);
         }
@@ -116,12 +124,17 @@ impl Rounds {
         Turn::Sleep(word)
     }
 
-    /// Whoever stayed awake for a word has done so for long enough, and the word has not changed: it sleeps on it. Nobody takes its place before the
-    /// round in flight has ended.
-    pub(crate) fn give_up(&mut self, word: usize) {
-        self.watching = false;
-        self.arrivals_last_round = 0;
-        self.sleepers[word] = true;
+    /// Whoever stayed awake for a word does so no longer: it was `late` for it, or may have been; the word has `changed`, or it sleeps on it now. In its
+    /// place nobody stays awake before the round in flight has ended.
+    pub(crate) fn watched(&mut self, word: usize, late: bool, changed: bool) {
+        if late {
+            self.asleep_for = ASLEEP_ROUNDS;
+        }
+        if !changed {
+            self.watching = false;
+            self.arrivals_last_round = 0;
+            self.sleepers[word] = true;
+        }
     }
 
     /// A round has a leader, and makes durable what ends at or below `target`.
@@ -136,6 +149,7 @@ impl Rounds {
     pub(crate) fn end(&mut self, durable: Lsn, hopeless: bool) -> Ended {
         assert!(self.leading, "a round ends once");
         self.leading = false;
+        self.asleep_for = self.asleep_for.saturating_sub(1);
         self.arrivals_last_round = std::mem::take(&mut self.arrivals);
         let watching = std::mem::take(&mut self.watching);
         self.handed_on_awake += u64::from(watching);
@@ -196,10 +210,26 @@ mod tests {
         assert_eq!(rounds.turn(Lsn(1)), Turn::Sleep(1), "a covered one has nothing to lead");
         assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
         assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0));
-        rounds.give_up(0);
+        rounds.watched(0, false, false);
         assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(0));
         assert_eq!(rounds.end(Lsn(1), false).gathered, (0, Woken::One));
         assert_eq!(rounds.handed_on_awake(), 0);
+    }
+
+    #[test]
+    fn after_one_who_was_late_nobody_stays_awake_for_some_rounds() {
+        let mut rounds = shared_by_many();
+        rounds.begin(Lsn(1));
+        assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
+        rounds.watched(0, true, false);
+        for round in 1..=u64::from(ASLEEP_ROUNDS) {
+            assert_eq!(rounds.turn(Lsn(round + 1)), Turn::Sleep(word_of(round + 1)));
+            (0..SHARED_MIN).for_each(|_| rounds.arrive());
+            let _ = rounds.end(Lsn(round), false);
+            rounds.begin(Lsn(round + 1));
+        }
+        let last = u64::from(ASLEEP_ROUNDS) + 2;
+        assert_eq!(rounds.turn(Lsn(last)), Turn::Watch(word_of(last)));
     }
 
     #[test]
@@ -324,12 +354,16 @@ mod tests {
                     let asleep = self.words[word] == seen;
                     become_one(next, if asleep { Thread::Sleeps { end, word } } else { Thread::Asks { end } })
                 }
-                Thread::Watches { end, word, seen } if self.words[word] != seen => {
-                    become_one(next, Thread::Asks { end })
-                }
                 Thread::Watches { end, word, seen } => {
-                    next.rounds.give_up(word);
-                    become_one(next, Thread::Falls { end, word, seen })
+                    let changed = self.words[word] != seen;
+                    let then = |late: bool| {
+                        let mut world = self.clone();
+                        world.rounds.watched(word, late, changed);
+                        let thread =
+                            if changed { Thread::Asks { end } } else { Thread::Falls { end, word, seen } };
+                        become_one(world, thread)
+                    };
+                    [then(false), then(true)].concat()
                 }
                 Thread::Wakes { mut waking } => match waking.pop() {
                     None => become_one(next, Thread::Done),
@@ -379,9 +413,10 @@ mod tests {
             poisoned: false,
             background: 1,
         };
-        let mut open = vec![first(Rounds::new(Lsn(0))), first(shared_by_many())];
+        let soon_awake_again = Rounds { asleep_for: 1, ..shared_by_many() };
+        let mut open = vec![first(Rounds::new(Lsn(0))), first(shared_by_many()), first(soon_awake_again)];
         let mut seen: HashSet<World> = open.iter().cloned().collect();
-        let mut witnessed = [false; 4];
+        let mut witnessed = [false; 5];
         while let Some(world) = open.pop() {
             let mut next: Vec<World> =
                 (0..world.threads.len()).flat_map(|place| world.steps_of(place)).collect();
@@ -396,11 +431,15 @@ mod tests {
                 wakes(Woken::One),
                 wakes(Woken::All),
                 world.rounds.count() > 2,
+                world.rounds.asleep_for > 1,
             ];
             witnessed.iter_mut().zip(now).for_each(|(witnessed, now)| *witnessed |= now);
             next.extend(world.of_the_disk());
             open.extend(next.into_iter().map(World::in_order).filter(|world| seen.insert(world.clone())));
         }
-        assert_eq!(witnessed, [true; 4], "handed on to one awake, to one asleep, to all; three rounds");
+        assert_eq!(
+            witnessed, [true; 5],
+            "handed on to one awake, to one asleep, to all; three rounds; one late"
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! One thread and no more, because the kernel ties a request to the thread that submitted it and cancels it when that
 //! thread ends: an appending thread that exits must not turn a sync into a failure.
 
+use crate::awake::{self, Watched};
 use crate::completions::Completions;
 use crate::failure::failure_of_number;
 use crate::performer::{Performer, SegmentFile, Source, completion};
@@ -16,9 +17,16 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Entries of the submission ring; requests beyond it wait in the queue.
 const RING_ENTRIES: u32 = 128;
+
+/// The longest wait that is passed awake while a page is held back: two pages of the default size on a fast disk.
+const AWAKE_WHILE_HELD_MAX: Duration = Duration::from_millis(2);
+
+/// Waits with a page held back that are slept through, after one that was passed awake and took too long or was late.
+const ASLEEP_WAITS: u32 = 64;
 
 /// Names the read of the wake-up counter among completions; tickets of requests are counted from zero.
 const WAKE: u64 = u64::MAX;
@@ -84,6 +92,7 @@ impl Uring {
             flying: BTreeMap::new(),
             held: VecDeque::new(),
             writes_max,
+            asleep_for: 0,
             next: 0,
             wake_count: Box::new(0),
         };
@@ -136,6 +145,8 @@ struct Driver {
     /// Writes beyond `writes_max`, no more than the ring has pages: while one waits, that many are flying.
     held: VecDeque<DiskEffect>,
     writes_max: usize,
+    /// Waits with a write held back that are to be slept through.
+    asleep_for: u32,
     next: u64,
     wake_count: Box<u64>,
 }
@@ -145,7 +156,7 @@ impl Driver {
         self.listen();
         let mut stop = false;
         while !(stop && self.flying.is_empty()) {
-            handed_over(self.ring.submit_and_wait(1));
+            self.wait();
             let arrived: Vec<_> =
                 self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
             for (name, result) in arrived {
@@ -174,6 +185,28 @@ impl Driver {
         if self.performer.lock().is_some() {
             let _ = self.ring.submitter().unregister_files();
         }
+    }
+
+    /// Hands over what is in the ring and returns when something has landed or the inbox has changed.
+    fn wait(&mut self) {
+        if self.held.is_empty() || !self.watch() {
+            handed_over(self.ring.submit_and_wait(1));
+        }
+    }
+
+    /// As [`Self::wait`], but awake and for some time only: whether something has landed or the inbox has changed. The disk stands still from the
+    /// end of one write until the next is handed over; where a page waits for that, no core should have to be woken up first.
+    fn watch(&mut self) -> bool {
+        if self.asleep_for > 0 {
+            self.asleep_for -= 1;
+            return false;
+        }
+        handed_over(self.ring.submit());
+        if awake::watch(AWAKE_WHILE_HELD_MAX, || !self.ring.completion().is_empty()) == Watched::Happened {
+            return true;
+        }
+        self.asleep_for = ASLEEP_WAITS;
+        false
     }
 
     /// Asks to be told when the inbox changes.
