@@ -98,6 +98,12 @@ impl DirectStream {
         Ok(Self { file, buffers })
     }
 
+    /// Whether its buffers are in huge pages. Else the device takes them in more and smaller requests, and the floor is lower than the disk's.
+    #[must_use]
+    pub fn in_huge_pages(&self) -> bool {
+        self.buffers.iter().all(AlignedBytes::in_huge_pages)
+    }
+
     /// Writes `total_bytes` from the start of the file and flushes the device.
     ///
     /// # Errors

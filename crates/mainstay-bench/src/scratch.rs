@@ -1,6 +1,6 @@
 //! What benchmarks work in: a scratch directory that is gone afterwards, and memory aligned for direct writes.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fs;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -49,6 +49,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub struct AlignedBytes {
     base: NonNull<u8>,
     layout: Layout,
+    in_huge_pages: bool,
 }
 
 // SAFETY: plain owned memory, like a boxed slice.
@@ -66,16 +67,27 @@ impl AlignedBytes {
         assert!(length > 0, "an empty buffer has no address");
         let alignment = if length >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 4096 };
         let layout = Layout::from_size_align(length, alignment).expect("a power of two");
+        // Not `alloc_zeroed`, which touches every byte of an aligned layout: the advice below would come too late.
         // SAFETY: the layout is not empty.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        if length >= HUGE_PAGE_BYTES {
-            // A device takes fewer and larger requests from memory that is contiguous. Refused, it is only slower.
-            // SAFETY: advice on memory that was just allocated and not touched.
-            unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_HUGEPAGE) };
+        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        // A device takes fewer and larger requests from memory that is contiguous. Refused, it is only slower.
+        // SAFETY: advice on memory that was just allocated and is owned.
+        let advise = |advice| unsafe { libc::madvise(base.as_ptr().cast(), length, advice) } == 0;
+        let is_large = length >= HUGE_PAGE_BYTES;
+        if is_large {
+            advise(libc::MADV_HUGEPAGE);
         }
-        let mut bytes = Self { base, layout };
-        bytes.fill(value);
-        bytes
+        // SAFETY: as long as the layout.
+        unsafe { base.write_bytes(value, length) };
+        // The allocator may have given memory that was in use before, in small pages.
+        let in_huge_pages = is_large && advise(libc::MADV_COLLAPSE);
+        Self { base, layout, in_huge_pages }
+    }
+
+    /// Whether the kernel says that all whole huge pages among them are such.
+    #[must_use]
+    pub fn in_huge_pages(&self) -> bool {
+        self.in_huge_pages
     }
 }
 
