@@ -1,7 +1,9 @@
 //! Which steps there are: a table, no logic.
 
 use crate::campaign::{Found, Need, Program, Step};
+use std::num::NonZero;
 use std::path::Path;
+use std::thread;
 
 /// How much the campaigns of `full` do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +181,14 @@ pub fn full(scale: &Scale, scratch: &Path, fuzz_targets: &[String]) -> Vec<Step>
 
 fn short_of_simulation() -> Vec<Step> {
     let mut steps = check();
-    steps.push(cargo("tests", "test --release --workspace --locked --no-fail-fast -- --show-output"));
+    // Most of the longer ones wait: for a process to come back, for a node to be missed.
+    let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+    steps.push(cargo(
+        "tests",
+        &format!(
+            "test --release --workspace --locked --no-fail-fast -- --show-output --test-threads {threads}"
+        ),
+    ));
     // The comments of flags are help texts as well, where `<name>` is a placeholder and needs no backticks. The pages are for
     // contributors, too, who may follow a link to a private item.
     let flags = "--deny warnings --allow rustdoc::invalid-html-tags --allow rustdoc::private-intra-doc-links";
