@@ -10,7 +10,7 @@ mod streaming;
 use crate::report::{Report, Target};
 use crate::setting::{self, Part};
 use mainstay_disk::disk::Backend;
-use mainstay_disk::log::{CommitError, Log, SealError};
+use mainstay_disk::log::{CommitError, Log, NotTrimmed, SealError};
 use mainstay_disk::open::{OpenDiskError, Options, open};
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::journal::AppendError;
@@ -42,6 +42,9 @@ pub enum BenchError {
     /// A record could not be made durable.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// The journal could not be trimmed, and so not be brought to its steady state.
+    #[error(transparent)]
+    Trim(#[from] NotTrimmed),
     /// The journal could not be sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -119,8 +122,7 @@ fn recycle(log: &Log) -> Result<(), BenchError> {
     let end = log.end();
     log.commit(end, mainstay_types::level::Level::Disk)?;
     log.trim(end);
-    log.wait_trimmed(end);
-    Ok(())
+    Ok(log.wait_trimmed(end)?)
 }
 
 fn nanoseconds(duration: Duration) -> f64 {

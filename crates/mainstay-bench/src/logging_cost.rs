@@ -11,7 +11,7 @@ use crate::logging::LoggingError;
 use crate::plot::{Panel, PlotError, svg};
 use crate::report::{Arm, Report};
 use crate::setting::{self, Part};
-use mainstay_disk::log::CommitError;
+use mainstay_disk::log::{CommitError, NotTrimmed};
 use mainstay_disk::open::OpenDiskError;
 use mainstay_journal::journal::AppendError;
 use std::io;
@@ -34,6 +34,9 @@ pub enum LoggingCostError {
     /// A record could not be made durable.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// The journal could not be trimmed, and so not be brought to its steady state.
+    #[error(transparent)]
+    Trim(#[from] NotTrimmed),
     /// The server did not come up, or died.
     #[error("the server that logs: {0}")]
     Server(#[from] LoggingError),

@@ -81,6 +81,16 @@ impl LogStats {
     }
 }
 
+/// More is kept than was asked for; nothing is lost. The log says so where trimming failed, and the next [`Log::trim`] asks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the journal keeps everything from {kept_from} on, and was to be trimmed to {first}")]
+pub struct NotTrimmed {
+    /// The first address that is kept.
+    pub kept_from: Lsn,
+    /// The first that was to be.
+    pub first: Lsn,
+}
+
 /// The record may not survive a power loss, and never will be durable in this life. Whether it is found after a restart
 /// is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +119,8 @@ pub enum SealError {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// The disk's threads ahead of those that append.
+    precedence: Precedence,
     disk: Disk,
     buffer_only: bool,
     /// The journal's durable mark, for those who do not want the lock.
@@ -119,8 +131,6 @@ struct Shared {
     progress: Futex,
     /// Commits that wait as futures.
     waiting: Waiting,
-    /// The disk's threads ahead of those that append.
-    precedence: Precedence,
     stall_ns: AtomicU64,
     stalled_appends: AtomicU64,
     commits_at_once: AtomicU64,
@@ -150,6 +160,7 @@ impl Log {
                 rounds: Rounds::new(durable),
                 progress_sleepers: false,
             }),
+            precedence: Precedence::default(),
             disk,
             buffer_only,
             durable: AtomicU64::new(durable.0),
@@ -160,7 +171,6 @@ impl Log {
             stalled_appends: AtomicU64::new(0),
             commits_at_once: AtomicU64::new(0),
         });
-            precedence: Precedence::default(),
         let notified = Arc::downgrade(&shared);
         shared.disk.set_notify(Box::new(move || {
             if let Some(shared) = notified.upgrade() {
@@ -179,6 +189,7 @@ impl Log {
     /// As [`Journal::append`], but never [`AppendError::Stalled`].
     #[inline]
     pub fn append(&self, kind: Kind, instance: InstanceId, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        self.shared.precedence.give_way();
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         let appended = state.journal.append(kind, instance, parts, &mut state.out);
@@ -189,7 +200,6 @@ impl Log {
             Err(AppendError::Stalled) => self
                 .shared
                 .append_when_free(guard, |state| state.journal.append(kind, instance, parts, &mut state.out)),
-        self.shared.precedence.give_way();
             appended => appended,
         }
     }
@@ -308,12 +318,17 @@ impl Log {
         self.shared.submit(state);
     }
 
-    /// Returns when nothing below `first` is kept, or nothing is left to wait for.
-    pub fn wait_trimmed(&self, first: Lsn) {
+    /// Returns when nothing below `first` is kept.
+    ///
+    /// # Errors
+    /// [`NotTrimmed`] when nobody works on that, as after it failed.
+    pub fn wait_trimmed(&self, first: Lsn) -> Result<(), NotTrimmed> {
         let mut state = self.shared.lock();
-        while state.journal.first() < first && !matches!(state.journal.health(), Health::Poisoned { .. }) {
+        while state.journal.first() < first && state.journal.is_trimming() {
             state = self.shared.wait_for_progress(state);
         }
+        let kept_from = state.journal.first();
+        if kept_from < first { Err(NotTrimmed { kept_from, first }) } else { Ok(()) }
     }
 
     /// Asks again for a segment that could not be made ready.
@@ -461,7 +476,6 @@ impl Shared {
                 if changed {
                     continue;
                 }
-                state.rounds.give_up(word);
                 drop(state);
             }
             self.words[word].wait(seen);

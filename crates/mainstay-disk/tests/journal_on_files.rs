@@ -2,7 +2,7 @@
 
 use mainstay_disk::disk::Backend;
 use mainstay_disk::fill;
-use mainstay_disk::log::Log;
+use mainstay_disk::log::{Log, NotTrimmed};
 use mainstay_disk::open::{OpenDisk, OpenDiskError, Options, open};
 use mainstay_disk::record::RecordOptions;
 use mainstay_disk::recording::{Entry, Recording};
@@ -256,7 +256,7 @@ fn trimming_recycles_files_and_keeps_what_is_needed() {
                 kept_from = end;
                 log.commit(end, Level::Disk).expect("durable");
                 log.trim(end);
-                log.wait_trimmed(end);
+                log.wait_trimmed(end).expect("trimmed");
                 most_files = most_files.max(fs::read_dir(directory.path()).expect("listed").count());
             }
         }
@@ -267,6 +267,24 @@ fn trimming_recycles_files_and_keeps_what_is_needed() {
         let opened = open_small(directory.path(), backend);
         assert_eq!(opened.report.first, kept_from);
         assert_eq!(read_all(&opened), [payload(1200)]);
+    }
+}
+
+#[test]
+fn a_trim_that_failed_is_not_waited_for_and_can_be_asked_for_again() {
+    for backend in BACKENDS {
+        let around = tempfile::tempdir().expect("temporary folder");
+        let (here, elsewhere) = (around.path().join("here"), around.path().join("elsewhere"));
+        let log = Log::new(open_small(&here, backend));
+        let end = append(&log, 0);
+        log.commit(end, Level::Disk).expect("durable");
+        let before = log.first();
+        fs::rename(&here, &elsewhere).expect("moved");
+        log.trim(end);
+        assert_eq!(log.wait_trimmed(end), Err(NotTrimmed { kept_from: before, first: end }));
+        fs::rename(&elsewhere, &here).expect("moved back");
+        log.trim(end);
+        assert_eq!(log.wait_trimmed(end), Ok(()));
     }
 }
 

@@ -120,7 +120,7 @@ fn segments_lie_in_all_directories_and_later_openings_need_not_name_them() {
         let log = Log::new(opened);
         let end = fill(&log, 200..220);
         log.trim(end);
-        log.wait_trimmed(end);
+        log.wait_trimmed(end).expect("trimmed");
         fill(&log, 220..260);
         drop(log);
         let log = Log::new(open(&directories.first(), &options).expect("opens with the same names"));

@@ -483,6 +483,12 @@ impl<M: PageMemory> Journal<M> {
         }
     }
 
+    /// Whether a request to trim is in flight. One that failed is not asked for again until the next [`Journal::trim`].
+    #[must_use]
+    pub fn is_trimming(&self) -> bool {
+        self.trimming
+    }
+
     /// Appends the record of a clean stop and flushes it; nothing can be appended afterwards. Flush first and wait, so
     /// that the seal says that everything before it is durable; else it does not count as a clean stop.
     ///

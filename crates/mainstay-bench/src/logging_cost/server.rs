@@ -198,8 +198,7 @@ pub(super) fn recycle(log: &Log) -> Result<(), LoggingCostError> {
     let end = log.end();
     log.commit(end, Level::Disk)?;
     log.trim(end);
-    log.wait_trimmed(end);
-    Ok(())
+    Ok(log.wait_trimmed(end)?)
 }
 
 /// A file, written in full once, that is written over and over and never synced.
