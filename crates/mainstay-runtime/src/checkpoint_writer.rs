@@ -209,12 +209,22 @@ fn write_and_exit(
             let sent = unsafe { libc::write(reporter.as_raw_fd(), report.as_ptr().cast(), REPORT_BYTES) };
             i32::from(usize::try_from(sent) != Ok(REPORT_BYTES))
         }
-        Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => NOT_READ_BACK,
-        Ok(Err(_)) => 2,
+        Ok(Err(error)) => {
+            say(&error);
+            if error.kind() == io::ErrorKind::InvalidData { NOT_READ_BACK } else { 2 }
+        }
         Err(_) => 3,
     };
     // SAFETY: ends the child without running what the parent registered for its own end.
     unsafe { libc::_exit(status) }
+}
+
+/// Says on standard error what went wrong. By the system call: whoever held the lock of the standard library's writer at the
+/// fork never gives it back in this child.
+fn say(error: &io::Error) {
+    let text = format!("the checkpoint is not written: {error}\n");
+    // SAFETY: the text is as long as said.
+    let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
 }
 
 /// Makes sure that the child neither outlives its parent nor keeps the parent's lock and sockets when that is killed.

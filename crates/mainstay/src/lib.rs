@@ -58,6 +58,7 @@ pub mod service;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+mod save;
 mod typed;
 
 pub use crate::command_line::serve;

@@ -2,6 +2,7 @@
 
 use crate::migration::SavedState;
 use crate::refusal::Refusal;
+use crate::save;
 use crate::service::Service;
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RestoreError};
 use mainstay_runtime::service::{Check, Unfit};
@@ -9,13 +10,6 @@ use mainstay_types::id::OutputId;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io::{self, Write};
-
-/// Bytes of state that are collected before they are hashed and written.
-pub(crate) const SAVE_BUFFER_BYTES: usize = 64 << 10;
-
-/// A state that is written in so few bytes is read back before its checkpoint counts: where its types cannot be read from what they write, the log
-/// stays. States are small when their types are new; for larger ones the forked child would need the room of another state.
-const READ_BACK_BYTES_MAX: usize = 1 << 20;
 
 /// A service as a handler of bytes.
 pub(crate) struct Typed<S>(pub(crate) S);
@@ -45,26 +39,13 @@ impl<S: Service> Handler for Typed<S> {
     }
 
     fn save(&self, into: &mut dyn Write) -> io::Result<()> {
-        // The encoder writes a number at a time, and every write further down is hashed.
-        let mut buffered = io::BufWriter::with_capacity(SAVE_BUFFER_BYTES, into);
-        postcard::to_io(&self.0, &mut buffered).map_err(|error| match error {
-            // Its only word for what the writer refused.
-            postcard::Error::SerializeBufferFull => io::Error::other(error),
-            _ => io::Error::new(io::ErrorKind::InvalidData, error),
-        })?;
-        buffered.flush()
+        save::buffered(into, |into| save::write(&self.0, into))
     }
 
     fn save_checked(&self, into: &mut dyn Write) -> io::Result<()> {
-        let mut written = Written { into, bytes: Some(Vec::new()) };
-        self.save(&mut written)?;
         // Not dropped: a state may do something then, and this one never was in use.
-        let read_back =
-            |bytes: Vec<u8>| SavedState::new(S::VERSION, &bytes).read::<S>().map(std::mem::forget);
-        written
-            .bytes
-            .map_or(Ok(()), read_back)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.reason))
+        let read_back = |bytes: &[u8]| SavedState::new(S::VERSION, bytes).read::<S>().map(std::mem::forget);
+        save::checked(into, |into| self.save(into), read_back)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
@@ -75,27 +56,6 @@ impl<S: Service> Handler for Typed<S> {
     fn migrate(&mut self, version: u32, bytes: &[u8]) -> Result<(), RestoreError> {
         self.0 = S::migrate(SavedState::new(version, bytes))?;
         Ok(())
-    }
-}
-
-/// Passes on what is written, and remembers it as long as it is short.
-struct Written<'a> {
-    into: &'a mut dyn Write,
-    bytes: Option<Vec<u8>>,
-}
-
-impl Write for Written<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.into.write(bytes)?;
-        self.bytes = self.bytes.take().filter(|before| before.len() + written <= READ_BACK_BYTES_MAX);
-        if let Some(before) = &mut self.bytes {
-            before.extend_from_slice(&bytes[..written]);
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.into.flush()
     }
 }
 
@@ -179,7 +139,7 @@ mod tests {
         let whole = || Lopsided { note: Some("here".to_owned()), rest: vec![7; 3] };
         assert_eq!(save(whole()), Ok(()));
         assert_eq!(save(Lopsided { note: None, ..whole() }), Err(io::ErrorKind::InvalidData));
-        let large = Lopsided { note: None, rest: vec![7; READ_BACK_BYTES_MAX] };
+        let large = Lopsided { note: None, rest: vec![7; save::READ_BACK_BYTES_MAX] };
         assert_eq!(save(large), Ok(()), "too long to be looked at");
     }
 

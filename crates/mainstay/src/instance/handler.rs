@@ -8,7 +8,7 @@ use crate::instance::hosted::{Hosted, What};
 use crate::instance::node::HostedType;
 use crate::instance::placement::{PlacedBy, Placement};
 use crate::replay::follow::Followed;
-use crate::typed::SAVE_BUFFER_BYTES;
+use crate::save;
 use mainstay_process::handler::{Answer, Context, Handler, Outcome, RequestId, RestoreError};
 use mainstay_types::id::{NodeId, OutputId};
 use serde::{Deserialize, Serialize};
@@ -238,15 +238,24 @@ impl Handler for NodeHandler {
     }
 
     fn save(&self, into: &mut dyn Write) -> io::Result<()> {
-        let mut into = io::BufWriter::with_capacity(SAVE_BUFFER_BYTES, into);
         let types: Vec<_> =
             self.facts.placements.iter().map(|(&name, placement)| (name, placement.placed_by())).collect();
         let preface = (self.facts.me, &self.facts.nodes, &self.book, types);
-        postcard::to_io(&preface, &mut into).map_err(io::Error::other)?;
-        for hosted in self.types.values() {
-            hosted.save(&mut into)?;
-        }
-        into.flush()
+        save::buffered(into, |mut into| {
+            save::write(&preface, into)?;
+            self.types.values().try_for_each(|hosted| hosted.save(&mut into))
+        })
+    }
+
+    fn save_checked(&self, into: &mut dyn Write) -> io::Result<()> {
+        let read_back = |bytes: &[u8]| {
+            let (_, mut rest) = take_preface(bytes)?;
+            for hosted in self.types.values() {
+                rest = hosted.read_back(rest)?;
+            }
+            nothing_left(rest)
+        };
+        save::checked(into, |into| self.save(into), read_back)
     }
 
     fn restore(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
@@ -262,8 +271,7 @@ impl NodeHandler {
     /// Takes the saved states; those of another version are migrated.
     fn take_over(&mut self, bytes: &[u8], other_version: Option<u32>) -> Result<(), RestoreError> {
         let broken = |reason: String| RestoreError { reason };
-        let (preface, mut rest): (Preface, _) =
-            postcard::take_from_bytes(bytes).map_err(|error| broken(error.to_string()))?;
+        let (preface, mut rest) = take_preface(bytes)?;
         if (preface.me, &preface.nodes) != (self.facts.me, &self.facts.nodes) {
             return Err(broken(format!(
                 "its instances were placed by the list of nodes {:?}, of which this was {}; now the list is {:?} and this is {}, and \
@@ -288,10 +296,19 @@ impl NodeHandler {
                 )));
             }
         }
-        if !rest.is_empty() {
-            return Err(broken(format!("{} bytes are left over: a state has another type", rest.len())));
-        }
+        nothing_left(rest)?;
         self.book = preface.book.indexed();
         Ok(())
     }
+}
+
+fn take_preface(bytes: &[u8]) -> Result<(Preface, &[u8]), RestoreError> {
+    postcard::take_from_bytes(bytes).map_err(|error| RestoreError { reason: error.to_string() })
+}
+
+fn nothing_left(rest: &[u8]) -> Result<(), RestoreError> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    Err(RestoreError { reason: format!("{} bytes are left over: a state has another type", rest.len()) })
 }

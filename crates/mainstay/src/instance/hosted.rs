@@ -5,6 +5,7 @@ use crate::instance::context::{Arrived, Context, Delivering};
 use crate::instance::{Instance, Reply};
 use crate::migration::SavedState;
 use crate::refusal::Refusal;
+use crate::save;
 use crate::typed;
 use mainstay_process::handler::{Answer, Outcome, RestoreError};
 use mainstay_types::id::OutputId;
@@ -32,6 +33,9 @@ pub(crate) trait Hosted: Any + Send {
 
     /// Writes the states of all.
     fn save(&self, into: &mut dyn Write) -> io::Result<()>;
+
+    /// Whether what [`Self::save`] wrote can be read; gives what is behind it.
+    fn read_back<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
 
     /// Replaces all by those that [`Self::save`] wrote; gives what is behind them.
     fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError>;
@@ -137,23 +141,28 @@ impl<I: Instance> Hosted for Instances<I> {
     }
 
     fn save(&self, into: &mut dyn Write) -> io::Result<()> {
-        postcard::to_io(&self.states, into).map(drop).map_err(io::Error::other)
+        save::write(&self.states, into)
+    }
+
+    fn read_back<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError> {
+        let (states, rest) = postcard::take_from_bytes::<BTreeMap<String, I>>(bytes).map_err(broken::<I>)?;
+        // Not dropped: a state may do something then, and these never were in use.
+        std::mem::forget(states);
+        Ok(rest)
     }
 
     fn restore<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError> {
-        let (states, rest) = postcard::take_from_bytes(bytes)
-            .map_err(|error| RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) })?;
+        let (states, rest) = postcard::take_from_bytes(bytes).map_err(broken::<I>)?;
         self.states = states;
         Ok(rest)
     }
 
     fn migrate<'a>(&mut self, version: u32, bytes: &'a [u8]) -> Result<&'a [u8], RestoreError> {
-        let broken = |error| RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) };
         // A map as postcard has it: how many, then key and state of each.
-        let (count, mut rest): (u64, _) = postcard::take_from_bytes(bytes).map_err(broken)?;
+        let (count, mut rest): (u64, _) = postcard::take_from_bytes(bytes).map_err(broken::<I>)?;
         self.states.clear();
         for _ in 0..count {
-            let (key, state): (String, _) = postcard::take_from_bytes(rest).map_err(broken)?;
+            let (key, state): (String, _) = postcard::take_from_bytes(rest).map_err(broken::<I>)?;
             let left = Cell::new(None);
             let of = |reason: &str| RestoreError { reason: format!("{}/{key}: {reason}", I::TYPE) };
             let migrated = I::migrate(SavedState::first_of(version, state, &left));
@@ -166,6 +175,10 @@ impl<I: Instance> Hosted for Instances<I> {
         }
         Ok(rest)
     }
+}
+
+fn broken<I: Instance>(error: postcard::Error) -> RestoreError {
+    RestoreError { reason: format!("the instances of {}: {error}", I::TYPE) }
 }
 
 fn handle<I: Instance>(state: &mut I, command: &[u8], context: &mut Context<'_, I>) -> Option<Answer> {

@@ -156,16 +156,53 @@ impl Instance for Echo {
     }
 }
 
+/// Its form has no names: where `note` is left out, `rest` is read in its place.
+#[derive(Default, Serialize, Deserialize)]
+struct Lopsided {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    rest: Vec<u8>,
+}
+
+impl Instance for Lopsided {
+    const TYPE: &'static str = "lopsided";
+    type Command = Option<String>;
+    type Answer = ();
+    type Message = Never;
+    type Query = ();
+    type View = ();
+
+    fn handle(
+        &mut self,
+        note: Option<String>,
+        _: &mut InstanceContext<'_, Self>,
+    ) -> Result<Reply<()>, Refusal> {
+        self.note = note;
+        Ok(Reply::Now(()))
+    }
+
+    fn message(&mut self, never: Never, _: &mut InstanceContext<'_, Self>) {
+        match never {}
+    }
+
+    fn query(&self, (): ()) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
 /// A node of so many; echoes are on `echoes_on`.
 fn node(me: u32, count: u32, echoes_on: u32) -> NodeHandler {
-    let types = Node::named("test").host_on::<Asker>(1).host_on::<Echo>(echoes_on).types;
+    node_with(me, count, &Node::named("test").host_on::<Asker>(1).host_on::<Echo>(echoes_on).types)
+}
+
+fn node_with(me: u32, count: u32, types: &[HostedType]) -> NodeHandler {
     let facts = Facts {
         me: NodeId(me),
         nodes: (1..=count).map(NodeId).collect(),
         placements: types.iter().map(|hosted| (hosted.name, hosted.placement.clone())).collect(),
         message_bytes_max: 200,
     };
-    NodeHandler::new(Arc::new(facts), &types)
+    NodeHandler::new(Arc::new(facts), types)
 }
 
 fn call(node: &mut NodeHandler, process: &mut Process, key: &str, command: &Command) -> Option<Answer> {
@@ -244,6 +281,24 @@ fn timers_and_outcomes_find_their_instance_also_after_a_restart() {
     after.run(&of, What::Settled(OutputId(1), &Outcome::Abandoned), Work::default(), &mut process);
     assert_eq!((view(&after, "a").1, view(&after, "b").1), (vec![], vec![7, 1001]));
     assert_eq!(after.book.timers.len(), 1);
+}
+
+#[test]
+fn instances_that_cannot_be_read_back_are_not_saved() {
+    let save = |commands: &[(&str, &str)]| {
+        let all = Node::named("test").host_on::<Asker>(1).host_on::<Lopsided>(1).host_on::<Echo>(1);
+        let (mut node, mut process) = (node_with(1, 1, &all.types), Process::default());
+        call(&mut node, &mut process, "a", &ask(&["x", "y"]));
+        for (key, command) in commands {
+            let to = Address::new("lopsided", key);
+            node.run(&to, What::Command(command.as_bytes()), Work::default(), &mut process);
+        }
+        let mut bytes = Vec::new();
+        node.save_checked(&mut bytes).map_err(|error| error.kind())
+    };
+    assert_eq!(save(&[]), Ok(()));
+    assert_eq!(save(&[("a", r#""here""#), ("b", r#""there""#)]), Ok(()));
+    assert_eq!(save(&[("a", r#""here""#), ("b", "null")]), Err(io::ErrorKind::InvalidData));
 }
 
 #[test]
