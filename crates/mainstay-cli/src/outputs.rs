@@ -112,11 +112,12 @@ struct Port {
     name: String,
     delivered: u64,
     refused: u64,
+    trouble: Option<String>,
     stopped: Option<String>,
 }
 
 fn print(listing: &Listing) {
-    for Port { name, delivered, refused, stopped } in &listing.ports {
+    for Port { name, delivered, refused, trouble, stopped } in &listing.ports {
         let of_port = |output: &&Output| output.port == *name;
         let in_doubt =
             listing.outputs.iter().filter(of_port).filter(|output| output.state == "in-doubt").count();
@@ -125,6 +126,9 @@ fn print(listing: &Listing) {
             "{name}: {delivered} acknowledged and {refused} refused since the service started, {on_their_way} on their way, \
              {in_doubt} in doubt"
         );
+        if let Some(why) = trouble {
+            println!("  NOT GETTING THROUGH, and sent again until it does: {why}");
+        }
         if let Some(why) = stopped {
             println!("  STOPPED: {why}");
         }

@@ -75,7 +75,7 @@ impl OutputPort {
         self
     }
 
-    /// Settings of an HTTP port: concurrency, timeout, pauses. No effect on others.
+    /// Settings of an HTTP port: concurrency, timeout, pauses, what refuses. No effect on others.
     #[must_use]
     pub fn http_settings(mut self, change: impl FnOnce(&mut HttpSettings)) -> Self {
         if let Carrier::Http(settings) = &mut self.carrier {
@@ -204,6 +204,8 @@ pub struct PortStatus {
     pub in_doubt: u64,
     /// Attempts beyond the first.
     pub repeated: u64,
+    /// Why an output did not get through when it was last tried; it is tried again. `None` when there is no such output.
+    pub trouble: Option<String>,
     /// Why nothing is sent any more, and what to do; `None` while all is well.
     pub stopped: Option<String>,
 }

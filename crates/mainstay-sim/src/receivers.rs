@@ -37,7 +37,7 @@ pub(crate) enum Said {
 }
 
 const STATUS_TAKEN: u16 = 200;
-const STATUS_REFUSED: u16 = 404;
+const STATUS_REFUSED: u16 = 422;
 
 impl<S: Subject> World<S> {
     // ---- network

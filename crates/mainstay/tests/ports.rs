@@ -133,7 +133,7 @@ fn a_receiver_that_fails_now_gets_it_again_and_one_that_refuses_does_not() {
         Does::Answer(429),
         Does::TakeAndHangUp,
         Does::Answer(200),
-        Does::Answer(403),
+        Does::Answer(422),
     ]);
     let port = impatient(OutputPort::http("notify", receiver.url()));
     let running = server(&folder.path().join("d")).output(port).start().unwrap();
@@ -146,10 +146,28 @@ fn a_receiver_that_fails_now_gets_it_again_and_one_that_refuses_does_not() {
     );
     call(running.address(), "k2", &notify("notify", "two"));
     until("a refusal", || settled(running.address()).len() == 2);
-    assert_eq!(settled(running.address()), ["Delivered { status: 200 }", "Refused { status: 403 }"]);
+    assert_eq!(settled(running.address()), ["Delivered { status: 200 }", "Refused { status: 422 }"]);
     let outputs: serde_json::Value = get(running.address(), "/outputs").json();
     assert_eq!(outputs["outputs"].as_array().unwrap().len(), 0);
     assert_eq!(outputs["ports"][0]["delivered"], 1);
+    running.stop().unwrap();
+}
+
+/// A wrong address or lost credentials: what does not speak of the output itself must not cost it.
+#[test]
+fn an_output_that_finds_no_receiver_is_kept_and_the_listing_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(&[Does::Answer(404)]);
+    let port = impatient(OutputPort::http("notify", receiver.url()));
+    let running = server(&folder.path().join("d")).output(port).start().unwrap();
+    call(running.address(), "k1", &notify("notify", "one"));
+    let of_port = || get(running.address(), "/outputs").json::<serde_json::Value>()["ports"][0].clone();
+    until("trouble", || of_port()["trouble"] == "the receiver answers 404");
+    assert_eq!(settled(running.address()), [""; 0]);
+    *receiver.script.lock().unwrap() = vec![Does::Answer(301), Does::Answer(401), Does::Answer(200)];
+    until("an acknowledgement", || settled(running.address()) == ["Delivered { status: 200 }"]);
+    until("no trouble", || of_port()["trouble"].is_null());
+    assert_eq!((receiver.sendings(), of_port()["refused"].as_u64()), (vec![2], Some(0)), "301 is no refusal");
     running.stop().unwrap();
 }
 

@@ -353,12 +353,15 @@ fn write_driver(ingress: &Ingress, text: &mut Text) {
 
 type PortValue = fn(&PortStatus) -> u64;
 
-const PORT_COUNTERS: [(&str, &str, PortValue); 6] = [
+const PORT_COUNTERS: [(&str, &str, PortValue); 7] = [
     ("mainstay_port_waiting", "Outputs that the port has in hand", |status| status.waiting),
     ("mainstay_port_delivered", "Outputs delivered", |status| status.delivered),
     ("mainstay_port_refused", "Outputs refused for good", |status| status.refused),
     ("mainstay_port_in_doubt", "Outputs whose arrival is unknown", |status| status.in_doubt),
     ("mainstay_port_repeated", "Attempts beyond the first", |status| status.repeated),
+    ("mainstay_port_trouble", "1 while attempts do not get through", |status| {
+        u64::from(status.trouble.is_some())
+    }),
     ("mainstay_port_stopped", "1 when the port has given up", |status| u64::from(status.stopped.is_some())),
 ];
 

@@ -212,6 +212,7 @@ impl Shared {
                         queue.outputs.remove(&output.id);
                     }
                     queue.status.delivered += batch.len() as u64;
+                    queue.status.trouble = None;
                     drop(queue);
                     for output in batch {
                         report(output.id, Sent::Ended(Outcome::Delivered { status: 0 }));
@@ -220,6 +221,7 @@ impl Shared {
                 Err(Stopped::File { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
                     let mut queue = self.lock();
                     queue.status.repeated += 1;
+                    queue.status.trouble = Some("there is no space left for the file".to_owned());
                     if !queue.closing {
                         let waited = self.changed.wait_timeout(queue, NO_SPACE_PAUSE);
                         drop(waited.unwrap_or_else(PoisonError::into_inner));

@@ -5,12 +5,19 @@ use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
 use mainstay_process::port::Guarantee;
 use mainstay_types::id::OutputId;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Stack of a sending thread, in bytes: TLS needs more than it looks.
 const STACK_BYTES: usize = 512 << 10;
+
+/// The statuses by which a receiver that looked at an output says that it never takes it.
+const REFUSALS: [u16; 3] = [400, 413, 422];
+
+/// A receiver that does not take outputs, for long or on and off, is not complained about more often.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(300);
 
 /// Settings of an HTTP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +34,13 @@ pub struct HttpSettings {
     pub pause_min: Duration,
     /// The longest pause.
     pub pause_max: Duration,
+    /// The statuses that refuse an output for good, because they speak of the output itself. What is neither one of them nor 2xx, as 404
+    /// or a redirect, may speak of the way to the receiver only: the output is kept.
+    pub refusals: Vec<u16>,
 }
 
 impl HttpSettings {
-    /// Four at a time, 10 s for an attempt, pauses of 50 ms to 30 s.
+    /// Four at a time, 10 s for an attempt, pauses of 50 ms to 30 s; refused for good by 400, 413 and 422.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -40,6 +50,7 @@ impl HttpSettings {
             attempt_timeout: Duration::from_secs(10),
             pause_min: Duration::from_millis(50),
             pause_max: Duration::from_secs(30),
+            refusals: REFUSALS.to_vec(),
         }
     }
 }
@@ -68,6 +79,7 @@ pub(crate) struct HttpPort {
 }
 
 struct Shared {
+    name: String,
     agent: ureq::Agent,
     settings: HttpSettings,
     guarantee: Guarantee,
@@ -83,17 +95,36 @@ struct Queue {
     /// Jobs that no thread has in hand, by the moment they are due; then in the order of emission.
     due: BTreeSet<(Instant, OutputId)>,
     status: PortStatus,
+    complained: Option<Instant>,
     closing: bool,
 }
 
-#[derive(Clone)]
 struct Job {
     output: Arc<Output>,
     attempts: u32,
+    /// Why the last attempt did not get through.
+    trouble: Option<String>,
+}
+
+/// An attempt that a thread has in hand.
+struct Attempted {
+    output: Arc<Output>,
+    /// Counted from 1.
+    number: u32,
 }
 
 enum Attempt {
     Over(Sent),
+    /// Not now, and why.
+    Again(String),
+}
+
+/// What the status of an answer says of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Delivered,
+    Refused,
+    InDoubt,
     Again,
 }
 
@@ -124,6 +155,7 @@ impl HttpPort {
             .new_agent();
         let concurrency = settings.concurrency;
         let shared = Arc::new(Shared {
+            name: name.to_owned(),
             agent,
             settings,
             guarantee,
@@ -145,14 +177,7 @@ impl HttpPort {
 
 impl Carry for HttpPort {
     fn carry(&self, output: Output) {
-        let mut queue = self.shared.lock();
-        let id = output.id;
-        if queue.jobs.contains_key(&id) {
-            return;
-        }
-        queue.jobs.insert(id, Job { output: Arc::new(output), attempts: 0 });
-        queue.due.insert((Instant::now(), id));
-        drop(queue);
+        self.shared.lock().take(output, Instant::now());
         self.shared.changed.notify_one();
     }
 
@@ -164,8 +189,7 @@ impl Carry for HttpPort {
     }
 
     fn status(&self) -> PortStatus {
-        let queue = self.shared.lock();
-        PortStatus { waiting: queue.jobs.len() as u64, ..queue.status.clone() }
+        self.shared.lock().status()
     }
 }
 
@@ -176,38 +200,73 @@ impl Drop for HttpPort {
     }
 }
 
+impl Queue {
+    fn take(&mut self, output: Output, due: Instant) {
+        let id = output.id;
+        if let Entry::Vacant(vacant) = self.jobs.entry(id) {
+            vacant.insert(Job { output: Arc::new(output), attempts: 0, trouble: None });
+            self.due.insert((due, id));
+        }
+    }
+
+    fn status(&self) -> PortStatus {
+        let trouble = self.jobs.values().find_map(|job| job.trouble.clone());
+        PortStatus { waiting: self.jobs.len() as u64, trouble, ..self.status.clone() }
+    }
+
+    fn ended(&mut self, id: OutputId, sent: &Sent) {
+        self.jobs.remove(&id);
+        match sent {
+            Sent::Ended(Outcome::Delivered { .. }) => self.status.delivered += 1,
+            Sent::Ended(_) => self.status.refused += 1,
+            Sent::InDoubt => self.status.in_doubt += 1,
+        }
+    }
+
+    /// Puts an output back until it is `due`; says whether `why` is to be complained about.
+    fn again(&mut self, id: OutputId, now: Instant, due: Instant, why: &str) -> bool {
+        self.status.repeated += 1;
+        self.due.insert((due, id));
+        let job = self.jobs.get_mut(&id).expect("a job leaves the queue only when it has ended, or was due");
+        job.trouble = Some(why.to_owned());
+        let complains = self.complained.is_none_or(|before| now - before >= COMPLAINT_PAUSE);
+        if complains {
+            self.complained = Some(now);
+        }
+        complains
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
-        while let Some(job) = self.next() {
-            let id = job.output.id;
-            match self.attempt(&job) {
+        while let Some(attempted) = self.next() {
+            let id = attempted.output.id;
+            match self.attempt(&attempted) {
                 Attempt::Over(sent) => {
-                    let mut queue = self.lock();
-                    queue.jobs.remove(&id);
-                    match &sent {
-                        Sent::Ended(Outcome::Delivered { .. }) => queue.status.delivered += 1,
-                        Sent::Ended(_) => queue.status.refused += 1,
-                        Sent::InDoubt => queue.status.in_doubt += 1,
-                    }
-                    drop(queue);
+                    self.lock().ended(id, &sent);
                     (self.report)(id, sent);
                 }
-                Attempt::Again => {
-                    let due = Instant::now() + self.pause(job.attempts);
-                    let mut queue = self.lock();
-                    queue.status.repeated += 1;
-                    queue.due.insert((due, id));
+                Attempt::Again(why) => {
+                    tracing::debug!(port = self.name, %id, why, "an output did not get through");
+                    let now = Instant::now();
+                    if self.lock().again(id, now, now + self.pause(attempted.number), &why) {
+                        tracing::warn!(
+                            port = self.name,
+                            why,
+                            "outputs are kept and sent again until they get through"
+                        );
+                    }
                 }
             }
         }
     }
 
     /// The next job that is due, counted as attempted; `None` when the port is closing.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Attempted> {
         let mut queue = self.lock();
         loop {
             if queue.closing {
@@ -220,7 +279,7 @@ impl Shared {
                     let job =
                         queue.jobs.get_mut(&id).expect("a job leaves the queue only in a thread's hand");
                     job.attempts += 1;
-                    return Some(job.clone());
+                    return Some(Attempted { output: Arc::clone(&job.output), number: job.attempts });
                 }
                 Some((due, _)) => {
                     let waited = self.changed.wait_timeout(queue, due - now);
@@ -231,13 +290,12 @@ impl Shared {
         }
     }
 
-    fn attempt(&self, job: &Job) -> Attempt {
-        let output = &job.output;
-        if self.guarantee == Guarantee::Asked && (output.again || job.attempts > 1) {
+    fn attempt(&self, Attempted { output, number }: &Attempted) -> Attempt {
+        if self.guarantee == Guarantee::Asked && (output.again || *number > 1) {
             match self.ask(&output.key) {
-                Some(true) => return Attempt::Over(Sent::Ended(Outcome::Delivered { status: 200 })),
-                Some(false) => {}
-                None => return Attempt::Again,
+                Ok(true) => return Attempt::Over(Sent::Ended(Outcome::Delivered { status: 200 })),
+                Ok(false) => {}
+                Err(why) => return Attempt::Again(why),
             }
         }
         let sent = self
@@ -247,40 +305,57 @@ impl Shared {
             .header("Idempotency-Key", &output.key)
             .send(&output.body[..]);
         match sent {
-            Ok(response) => self.classify(&output.key, response.status().as_u16()),
+            Ok(response) => self.answered(output, response.status().as_u16()),
+            Err(error) if never_connected(&error) => {
+                Attempt::Again(format!("the receiver is not reached: {error}"))
+            }
             Err(error) => {
-                tracing::debug!(key = output.key, %error, "an output did not get through");
-                if self.guarantee == Guarantee::AtMostOnce && !never_connected(&error) {
-                    return Attempt::Over(Sent::InDoubt);
+                let why = format!("the receiver gives no answer: {error}");
+                match self.guarantee {
+                    Guarantee::AtMostOnce => self.in_doubt(output, &why),
+                    _ => Attempt::Again(why),
                 }
-                Attempt::Again
             }
         }
     }
 
-    fn classify(&self, key: &str, status: u16) -> Attempt {
-        match status {
-            200..=299 => Attempt::Over(Sent::Ended(Outcome::Delivered { status })),
-            // The receiver said so itself, before doing anything.
-            429 => Attempt::Again,
-            408 | 409 | 500..=599 if self.guarantee == Guarantee::AtMostOnce => Attempt::Over(Sent::InDoubt),
-            // 409: a receiver that follows the Idempotency-Key draft is still working on our first attempt.
-            408 | 409 | 500..=599 => Attempt::Again,
-            _ => {
-                tracing::warn!(key, status, "the receiver refused an output for good");
+    fn in_doubt(&self, output: &Output, why: &str) -> Attempt {
+        tracing::warn!(
+            port = self.name,
+            key = output.key,
+            why,
+            "an output may have taken effect or not: it is in doubt until somebody decides (`mainstay outputs`)"
+        );
+        Attempt::Over(Sent::InDoubt)
+    }
+
+    fn answered(&self, output: &Output, status: u16) -> Attempt {
+        match verdict(status, self.guarantee, &self.settings.refusals) {
+            Verdict::Delivered => Attempt::Over(Sent::Ended(Outcome::Delivered { status })),
+            Verdict::Refused => {
+                tracing::warn!(
+                    port = self.name,
+                    key = output.key,
+                    bytes = output.body.len(),
+                    status,
+                    "the receiver refused an output for good: it is not sent again, and the service is told (`output_settled`)"
+                );
                 Attempt::Over(Sent::Ended(Outcome::Refused { status }))
             }
+            Verdict::InDoubt => self.in_doubt(output, &format!("the receiver answers {status}")),
+            Verdict::Again => Attempt::Again(format!("the receiver answers {status}")),
         }
     }
 
-    /// Whether the receiver has the key; `None` when it gave no usable answer.
-    fn ask(&self, key: &str) -> Option<bool> {
+    /// Whether the receiver has the key, or why that is not known.
+    fn ask(&self, key: &str) -> Result<bool, String> {
         let url =
             self.settings.ask_url.as_ref().expect("an asked port has an address to ask, checked at start");
-        match self.agent.get(url).query("key", key).call() {
-            Ok(response) if response.status() == 200 => Some(true),
-            Ok(response) if response.status() == 404 => Some(false),
-            _ => None,
+        match self.agent.get(url).query("key", key).call().map(|response| response.status().as_u16()) {
+            Ok(200) => Ok(true),
+            Ok(404) => Ok(false),
+            Ok(status) => Err(format!("the receiver answers {status} when it is asked for a key")),
+            Err(error) => Err(format!("the receiver gives no answer when it is asked for a key: {error}")),
         }
     }
 
@@ -298,5 +373,79 @@ fn never_connected(error: &ureq::Error) -> bool {
         ureq::Error::Timeout(kind) => matches!(kind, ureq::Timeout::Connect | ureq::Timeout::Resolve),
         ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
         _ => false,
+    }
+}
+
+fn verdict(status: u16, guarantee: Guarantee, refusals: &[u16]) -> Verdict {
+    match status {
+        200..=299 => Verdict::Delivered,
+        _ if refusals.contains(&status) => Verdict::Refused,
+        // The receiver said so itself, before doing anything.
+        429 => Verdict::Again,
+        _ if guarantee == Guarantee::AtMostOnce => Verdict::InDoubt,
+        // 409 among them: a receiver that follows the Idempotency-Key draft is still working on our first attempt.
+        _ => Verdict::Again,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_process::port::PortIndex;
+
+    #[test]
+    fn only_what_speaks_of_the_output_itself_gives_it_up() {
+        for guarantee in
+            [Guarantee::Deduplicated, Guarantee::Asked, Guarantee::AtLeastOnce, Guarantee::AtMostOnce]
+        {
+            for status in 100..600 {
+                let expected = match (status, guarantee) {
+                    (200..=299, _) => Verdict::Delivered,
+                    (400 | 413 | 422, _) => Verdict::Refused,
+                    (429, _) => Verdict::Again,
+                    (_, Guarantee::AtMostOnce) => Verdict::InDoubt,
+                    _ => Verdict::Again,
+                };
+                assert_eq!(verdict(status, guarantee, &REFUSALS), expected, "{status}, {guarantee}");
+            }
+        }
+        assert_eq!(verdict(404, Guarantee::Deduplicated, &[404]), Verdict::Refused);
+        assert_eq!(verdict(422, Guarantee::Deduplicated, &[404]), Verdict::Again);
+    }
+
+    fn output(id: u64) -> Output {
+        let (id, key, body) = (OutputId(id), id.to_string(), Arc::from([]));
+        Output { id, port: PortIndex(0), key, body, again: false }
+    }
+
+    #[test]
+    fn it_complains_at_once_and_then_now_and_again() {
+        let (mut queue, start) = (Queue::default(), Instant::now());
+        let complains: Vec<_> = [0, 1, 299, 300, 301, 700]
+            .into_iter()
+            .filter(|seconds| {
+                queue.take(output(1), start);
+                let now = start + Duration::from_secs(*seconds);
+                let complains = queue.again(OutputId(1), now, now, "the receiver answers 404");
+                // On and off.
+                queue.ended(OutputId(1), &Sent::Ended(Outcome::Delivered { status: 200 }));
+                complains
+            })
+            .collect();
+        assert_eq!(complains, [0, 300, 700]);
+    }
+
+    #[test]
+    fn one_that_does_not_get_through_is_not_hidden_by_others_that_do() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        (1..=3).for_each(|id| queue.take(output(id), now));
+        assert_eq!(queue.status().trouble, None);
+        queue.again(OutputId(2), now, now, "the receiver answers 404");
+        queue.ended(OutputId(1), &Sent::Ended(Outcome::Delivered { status: 200 }));
+        queue.ended(OutputId(3), &Sent::Ended(Outcome::Refused { status: 422 }));
+        let status = queue.status();
+        assert_eq!((status.trouble.as_deref(), status.waiting), (Some("the receiver answers 404"), 1));
+        queue.ended(OutputId(2), &Sent::InDoubt);
+        assert_eq!((queue.status().trouble, queue.status().in_doubt), (None, 1));
     }
 }
