@@ -1,10 +1,10 @@
 //! A service from its start to its end: open, recover, serve, recover in place after a panic, stop.
 
 mod keeping;
+mod signals;
 
 use crate::core::{Core, GaveUp};
 use crate::driver::{EndProcessOnPanic, Parts, Shared};
-use crate::inbox::Phase;
 use crate::ingress::{Ingress, accept};
 use crate::keep::{Keep, KeepError, KeptStart, NotKept};
 use crate::peering::{Peering, Transport};
@@ -16,6 +16,7 @@ use crate::threads::{RuntimeThread, STACK_BYTES, ServingThreads};
 use crate::wakeful::Wakeful;
 use mainstay_disk::lock::LockError;
 use mainstay_disk::open::{OpenDisk, OpenDiskError};
+use mainstay_journal::format::SUPERBLOCK_FILE;
 use mainstay_journal::open::OpenReport;
 use mainstay_process::effect::Abandoned;
 use mainstay_process::event::Event;
@@ -32,7 +33,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How long answers that have been given may take to reach their sockets after a stop.
 const LINGER: Duration = Duration::from_millis(100);
@@ -42,9 +42,6 @@ const LOCK_RELEASE_MAX: Duration = Duration::from_millis(500);
 
 /// The pause between two attempts at such a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// Exit code of a process that a signal interrupted in its recovery, as shells have it for SIGTERM.
-const EXIT_INTERRUPTED: i32 = 128 + libc::SIGTERM;
 
 /// Whether a body is what the handler takes: asked before anything is logged.
 pub type Check = Box<dyn Fn(&[u8]) -> Result<(), Unfit> + Send + Sync>;
@@ -253,14 +250,21 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let begun = Instant::now();
     settings.process.ports = settings.outputs.iter().map(crate::port::OutputPort::declared).collect();
     settings.process.entropy = fastrand::u64(..);
+    let accepts = RuntimeThread::start("accept").map_err(StartError::Runtime)?;
+    let runtime = accepts.handle().clone();
+    let listen_at = settings.ingress.listen;
+    let listen_error = |source| StartError::Listen { address: listen_at, source };
+    let listen = || runtime.block_on(TcpListener::bind(listen_at)).map_err(listen_error);
+    // The process that has a journal listens here, too, and then the lock of its directory says more. Where there is none, nothing is
+    // made, nor taken over in a region, for a service that cannot listen.
+    let has_journal = settings.directory.join(SUPERBLOCK_FILE).exists();
+    let listening = if has_journal { None } else { Some(listen()?) };
     let prepared = keeping::prepare(&mut settings)?;
     let mut opened = open(&settings)?;
     let threads = match settings.ingress.threads {
         0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
         threads => threads,
     };
-    let accepts = RuntimeThread::start("accept").map_err(StartError::Runtime)?;
-    let runtime = accepts.handle().clone();
     // At the other levels nobody waits for a disk.
     let wakeful = match settings.process.level {
         Level::Disk if !settings.ingress.cores_may_halt => Wakeful::start(),
@@ -269,9 +273,11 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     let (serving, mut threads) =
         ServingThreads::start(threads, &Arc::new(wakeful)).map_err(StartError::Runtime)?;
     threads.push(accepts);
-    let listen_error = |source| StartError::Listen { address: settings.ingress.listen, source };
-    let listener = runtime.block_on(TcpListener::bind(settings.ingress.listen)).map_err(listen_error)?;
+    let listener = listening.map_or_else(listen, Ok)?;
     let address = listener.local_addr().map_err(listen_error)?;
+    if !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(%address, "whoever reaches this address may send requests: it has no TLS and no authentication");
+    }
 
     let (says_ended, ended) = channel();
     let transport = Transport::default();
@@ -303,7 +309,7 @@ pub fn start(mut settings: Settings, service: Service) -> Result<Running, StartE
     runtime.spawn(accept(listener, Arc::new(ingress), serving));
     runtime.spawn(wake(Arc::clone(&shared)));
     if life.settings.signals {
-        runtime.block_on(async { mind_signals(&shared, says_ended) }).map_err(StartError::Runtime)?;
+        runtime.block_on(async { signals::mind(&shared, says_ended) }).map_err(StartError::Runtime)?;
     }
     let beginning = keeping::Beginning::of(&life);
     let begin = |prepared| life.begin_keeping(&shared, prepared, &mut opened.0).map_err(Box::new);
@@ -566,35 +572,4 @@ async fn wake(shared: Arc<Shared>) {
             }
         }
     }
-}
-
-fn mind_signals(shared: &Arc<Shared>, says_ended: Sender<Result<(), EndError>>) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut user = signal(SignalKind::user_defined1())?;
-    let of_checkpoints = Arc::clone(shared);
-    tokio::spawn(async move {
-        while user.recv().await.is_some() {
-            of_checkpoints.push_event(Event::CheckpointNow);
-        }
-    });
-    let shared = Arc::clone(shared);
-    let limit = shared.stop_timeout;
-    tokio::spawn(async move {
-        tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
-        if shared.phase() == Phase::Recovering {
-            // Nothing has been taken in this life, so that there is nothing to stop cleanly.
-            std::process::exit(EXIT_INTERRUPTED);
-        }
-        tracing::info!("stopping");
-        shared.push_event(Event::Stop);
-        let error = tokio::select! {
-            _ = terminate.recv() => EndError::Interrupted,
-            _ = interrupt.recv() => EndError::Interrupted,
-            () = tokio::time::sleep(limit) => EndError::StopTimedOut { limit },
-        };
-        // Nobody listens any more when the service has ended meanwhile.
-        let _ = says_ended.send(Err(error));
-    });
-    Ok(())
 }

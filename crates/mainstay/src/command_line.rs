@@ -8,6 +8,7 @@ use crate::exit;
 use crate::replay::Replay;
 use crate::server::Server;
 use crate::service::Service;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mainstay_disk::disk::Backend;
@@ -77,25 +78,25 @@ pub struct Flags {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub checkpoint_seconds: Option<u64>,
     /// Longest body of a request, in bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = at_least_one())]
     pub body_bytes_max: Option<usize>,
     /// Connections at the same time
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one())]
     pub connections_max: Option<usize>,
     /// Requests taken and not answered yet
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one())]
     pub requests_max: Option<usize>,
     /// Let cores halt while a quick client that is alone waits for the disk: saves power, costs it up to a third of its latency
     #[arg(long)]
     pub cores_may_halt: bool,
     /// Unexpired idempotency keys
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one())]
     pub keys_max: Option<usize>,
     /// How long a key is remembered, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub key_seconds: Option<u64>,
     /// Outputs not acknowledged yet
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = at_least_one())]
     pub outputs_max: Option<usize>,
     /// How long a clean stop may take, in seconds
     #[arg(long, value_name = "SECONDS")]
@@ -305,6 +306,11 @@ fn policy_of_one_process(given: &str) -> Result<Policy, String> {
         Ok(policy) => Err(format!("`{policy}` is for nodes of a cluster; alone: immediate or deferred")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// A limit of nothing would refuse everything, and tell clients to come again later.
+fn at_least_one() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..)
 }
 
 fn page_bytes(given: &str) -> Result<u32, String> {

@@ -28,6 +28,7 @@ fn wrong_command_lines_are_refused_with_exit_code_2_and_a_word_on_what_is_wrong(
         (&["serve", "--page-bytes", "1000"], "power of two"),
         (&["serve", "--pages", "0"], "--pages"),
         (&["serve", "--backend", "tape"], "tape"),
+        (&["serve", "--keys-max", "0"], "--keys-max"),
         (&["journal"], "Usage"),
         (&["journal", "dump"], "<DIR>"),
         (&["journal", "dump", "x", "--from", "first"], "first"),
@@ -168,6 +169,7 @@ fn an_address_in_use_is_named() {
     let second = run(&folder, &["serve", "--dir", "other", "--listen", address]);
     assert_eq!(second.code, 3, "{}", second.err);
     assert!(second.err.contains(address), "{}", second.err);
+    assert!(!folder.path("other").exists(), "a start that goes no further made its directory");
 }
 
 #[test]
