@@ -79,12 +79,12 @@ impl Departure {
         let member = MemberId::take(from)?;
         let store = StoreId(from.take(16)?.try_into().expect("16 bytes were taken"));
         let (kind, votes) = (from.u8()?, from.u64()?);
-        let because = match kind {
-            0 => Because::Left,
-            1 => Because::Silent { votes },
-            2 => Because::Replaced,
-            3 => Because::Absent,
-            kind => return Err(MessageError::Reason { kind }),
+        let because = match (kind, votes) {
+            (0, 0) => Because::Left,
+            (1, votes) => Because::Silent { votes },
+            (2, 0) => Because::Replaced,
+            (3, 0) => Because::Absent,
+            (kind, _) => return Err(MessageError::Reason { kind }),
         };
         Ok(Self { member, store, because, view: ViewId(from.u64()?) })
     }

@@ -259,7 +259,7 @@ impl Logging for Causal {
             }
             tag::HELD => {
                 let taken = varint(&mut reader)?;
-                let stable = DeliveryIndex(varint(&mut reader)?);
+                let stable = wire::delivery(from, &mut reader)?;
                 ended(&reader)?;
                 self.take_held(link, taken, stable)?;
             }
@@ -270,13 +270,13 @@ impl Logging for Causal {
                 self.tell_again(link, taken, wishes);
             }
             tag::COVERED => {
-                let index = DeliveryIndex(varint(&mut reader)?);
+                let index = wire::delivery(from, &mut reader)?;
                 ended(&reader)?;
                 self.take_covered(link, index, wishes);
             }
             tag::RECOVERED => {
                 let incarnation = Incarnation(varint(&mut reader)?);
-                let last = DeliveryIndex(varint(&mut reader)?);
+                let last = wire::delivery(from, &mut reader)?;
                 ended(&reader)?;
                 self.take_recovered(link, incarnation, last, wishes)?;
             }
@@ -407,16 +407,16 @@ impl Logging for Causal {
         if version != SAVED_VERSION {
             return Err(Malformed::Tag { tag: version });
         }
-        let last = DeliveryIndex(varint(&mut reader)?);
+        let last = wire::delivery(me, &mut reader)?;
         let links = varint(&mut reader)?;
         let mut saved = Vec::new();
         for _ in 0..links {
             let number = varint(&mut reader)?;
-            let covered = DeliveryIndex(varint(&mut reader)?);
+            let covered = wire::delivery(me, &mut reader)?;
             let mut recoveries = Vec::new();
             for _ in 0..varint(&mut reader)? {
                 let incarnation = Incarnation(varint(&mut reader)?);
-                recoveries.push((incarnation, DeliveryIndex(varint(&mut reader)?)));
+                recoveries.push((incarnation, wire::delivery(me, &mut reader)?));
             }
             let peer = u32::try_from(number).map(NodeId).map_err(|_| wire::never(me, "node", number))?;
             saved.push((self.link(peer)?, covered, recoveries));

@@ -1,6 +1,6 @@
 //! Whatever a peer tells a protocol is taken in or refused; no bytes make a node panic or allocate without bound.
 
-use mainstay_recovery::logging::{Logging, Source, Wish};
+use mainstay_recovery::logging::{Logging, Malformed, Source, Wish};
 use mainstay_recovery::policy::Policy;
 use mainstay_recovery::protocol::protocol;
 use mainstay_types::determinant::{Place, Point};
@@ -104,4 +104,16 @@ fn nothing_a_peer_says_makes_a_node_fail() {
         }
     }
     assert!(taken > 5_000 && refused > 5_000, "{taken} taken in, {refused} refused");
+}
+
+/// Found by fuzzing: a node stopped that was told so, as it looked for what comes behind.
+#[test]
+fn nobody_has_recovered_up_to_the_greatest_number() {
+    let recovered_in_life_3_up_to = [0x45, 3];
+    let greatest = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    let mut causal = node(Policy::Causal { f: 1 }, NODES[0]);
+    let told = [&recovered_in_life_3_up_to[..], &greatest].concat();
+    let refused = Malformed::NeverReached { peer: NODES[1], what: "delivery", number: u64::MAX };
+    assert_eq!(causal.control(NODES[1], &told, &mut Vec::new()), Err(refused));
+    assert_eq!(causal.control(NODES[1], &[0x45, 3, 5], &mut Vec::new()), Ok(()));
 }

@@ -79,6 +79,26 @@ fn messages_read_back_and_no_part_of_one_is_taken_for_one() {
     }
 }
 
+/// Found by fuzzing: a reason that has no votes took any number of them, and a message had many encodings.
+#[test]
+fn only_who_was_silent_was_voted_out() {
+    let departure = |because| {
+        let departure = Departure { because, ..proposal().departures[0] };
+        let body = Body::Shunned { departure: Some(departure) };
+        let mut bytes = Vec::new();
+        Message { cluster: None, view: ViewId(3), from: joiner(1, 2), body }.put(&mut bytes);
+        bytes
+    };
+    for (kind, because) in [(0, Because::Left), (2, Because::Replaced), (3, Because::Absent)] {
+        let mut bytes = departure(because);
+        assert!(Message::parse(&bytes).is_ok());
+        // The votes stand before the number of the view.
+        let votes = bytes.len() - 16;
+        bytes[votes] = 1;
+        assert_eq!(Message::parse(&bytes), Err(MessageError::Reason { kind }));
+    }
+}
+
 #[test]
 fn a_record_reads_back_and_a_damaged_one_is_refused_by_name() {
     let record = Record {

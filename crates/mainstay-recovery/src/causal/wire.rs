@@ -86,7 +86,7 @@ impl Header {
         let length = varint(reader)?;
         let to = from.checked_add(length).ok_or(never(peer, "position", u64::MAX))?;
         let taken = varint(reader)?;
-        Ok(Self { from, to, taken, stable: DeliveryIndex(varint(reader)?) })
+        Ok(Self { from, to, taken, stable: delivery(peer, reader)? })
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) fn take_runs(
         if lead == lead::RUN {
             let owner = node(peer, varint(reader)?, cluster)?;
             let life = Incarnation(varint(reader)?);
-            let next = DeliveryIndex(varint(reader)?);
+            let next = delivery(peer, reader)?;
             run = Some(Run { owner, life, next, now: reader.u64()?, ssn: 0 });
             continue;
         }
@@ -204,6 +204,14 @@ pub(super) fn never(peer: NodeId, what: &'static str, number: u64) -> Malformed 
 
 pub(super) fn varint(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     Ok(reader.varint()?)
+}
+
+/// The index of a delivery. The greatest number is none: no delivery could follow on it.
+pub(super) fn delivery(peer: NodeId, reader: &mut Reader<'_>) -> Result<DeliveryIndex, Malformed> {
+    match varint(reader)? {
+        u64::MAX => Err(never(peer, "delivery", u64::MAX)),
+        index => Ok(DeliveryIndex(index)),
+    }
 }
 
 /// Nothing may follow on the last field.
