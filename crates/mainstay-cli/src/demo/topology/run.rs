@@ -27,6 +27,9 @@ pub(crate) struct Settings {
     pub(crate) http_ports: [u16; NODES],
     /// Where the nodes listen for each other, on the loopback address.
     pub(crate) peer_ports: [u16; NODES],
+    /// In the end more crash at once than the policy survives.
+    #[serde(default)]
+    pub(crate) beyond: bool,
     /// What nodes of this demo know each other by.
     pub(crate) cluster: [u8; 16],
     /// The folder where the nodes record what they do to their disks, for `mainstay sim cuts`; machines lose power then.

@@ -62,6 +62,7 @@ pub(crate) fn demo(options: &Demo, topology: Topology, interrupted: &AtomicBool)
         policy,
         http_ports: std::array::from_fn(|node| ports[node]),
         peer_ports: std::array::from_fn(|node| ports[NODES + node]),
+        beyond: too_many.is_some(),
         // Folders are unique on this machine; only nodes of the same one belong together.
         cluster: xxh3_128(place.path().as_os_str().as_encoded_bytes()).to_le_bytes(),
         record,
