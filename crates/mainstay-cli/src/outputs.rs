@@ -25,11 +25,14 @@ pub(crate) struct Outputs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Say what became of an output in doubt, after having asked its receiver by other means.
+    /// Say what became of an output in doubt, after having asked its receiver by other means, or give up one that does not get through.
     #[command(after_help = "Examples:
   mainstay outputs resolve http://127.0.0.1:7070 17 delivered     it did arrive
   mainstay outputs resolve ledger.mainstay 17 send-again          it did not: send it again
-  mainstay outputs resolve ledger.mainstay 17 abandon             it did not, and shall not")]
+  mainstay outputs resolve ledger.mainstay 17 abandon             it did not, and shall not
+
+Of an output that is not in doubt but released over HTTP, `delivered` and `abandon` end its sending; an attempt that is under way may still
+arrive.")]
     Resolve(Resolve),
 }
 
@@ -49,7 +52,7 @@ struct Resolve {
 enum Resolution {
     /// It has taken effect: treat it as acknowledged.
     Delivered,
-    /// It has not: send it again.
+    /// It has not: send it again. Of those in doubt only, others are sent again anyhow.
     SendAgain,
     /// It shall not: give it up.
     Abandon,
@@ -98,6 +101,7 @@ struct Output {
     state: String,
     bytes: u64,
     waits_for: Option<Wait>,
+    trouble: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -134,11 +138,12 @@ fn print(listing: &Listing) {
         }
     }
     for output in &listing.outputs {
-        let Output { id, port, key, state, bytes, waits_for } = output;
+        let Output { id, port, key, state, bytes, waits_for, trouble } = output;
+        let trouble = trouble.as_ref().map_or_else(String::new, |why| format!("  {why}"));
         let waits = waits_for.as_ref().map_or_else(String::new, |Wait { mark, value, published }| {
             format!("  waits for {mark} to reach {value}, it is at {published}")
         });
-        println!("{id:>8}  {port:<16} {state:<10} {bytes:>8} B  {key}{waits}");
+        println!("{id:>8}  {port:<16} {state:<10} {bytes:>8} B  {key}{waits}{trouble}");
     }
     let in_doubt = listing.outputs.iter().filter(|output| output.state == "in-doubt").count();
     if in_doubt > 0 {
@@ -146,6 +151,10 @@ fn print(listing: &Listing) {
             "\nAn output in doubt may or may not have arrived, and is never sent again by itself. Ask its receiver, then:"
         );
         println!("  mainstay outputs resolve SERVICE ID delivered|send-again|abandon");
+    }
+    if listing.outputs.iter().any(|output| output.trouble.is_some()) {
+        println!("\nAn output that does not get through is sent again without end. To give it up:");
+        println!("  mainstay outputs resolve SERVICE ID abandon");
     }
 }
 
@@ -166,7 +175,9 @@ fn resolve_one(resolve: &Resolve) -> anyhow::Result<Verdict> {
     match response.status().as_u16() {
         200..300 => println!("output {output}: {word}"),
         404 => {
-            eprintln!("mainstay: there is no output {output} in doubt; nothing was changed");
+            eprintln!(
+                "mainstay: output {output} is not in-doubt, nor, for `delivered` and `abandon`, released over HTTP; nothing was changed"
+            );
             return Ok(Verdict::Wrong);
         }
         status => bail!("{url} answers {status}: {text}"),

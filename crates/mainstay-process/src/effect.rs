@@ -70,6 +70,13 @@ pub enum Effect {
     /// Write these bodies to a file that nobody syncs or finds again, beside this step, then report
     /// [`crate::event::SpillEvent`] with the same bytes where that file is mapped.
     Spill(Spill),
+    /// A person has decided about an output that has left: begin no other attempt to deliver it. One that is under way may arrive.
+    Withdraw {
+        /// Where it was sent.
+        port: PortIndex,
+        /// Which.
+        output: OutputId,
+    },
     /// Tell people: this is lost for good. The process goes on; [`crate::process::Process::losses`] says it again.
     Lost(Loss),
     /// Sync, rename and sync the directory ([`crate::checkpoint::publish`]), then report `Published`.
@@ -219,9 +226,9 @@ pub enum Reply {
         /// Why.
         reason: Unavailable,
     },
-    /// An output in doubt was resolved.
+    /// A person's decision about an output is taken.
     Resolved,
-    /// There is no such output in doubt; nothing was done (HTTP 404).
+    /// There is no such output in doubt, nor one to withdraw; nothing was done (HTTP 404).
     NoSuchOutput,
 }
 

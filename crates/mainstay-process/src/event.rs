@@ -36,7 +36,7 @@ pub enum Event {
         /// Which.
         output: OutputId,
     },
-    /// A person resolves an output in doubt.
+    /// A person resolves an output in doubt, or one that does not get through.
     Resolve {
         /// Names the reply.
         token: ReplyToken,
@@ -114,12 +114,12 @@ pub enum Identity {
     },
 }
 
-/// What is to be done about an output in doubt.
+/// What is to be done about an output in doubt, or about one that does not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// It has taken effect: treat it as acknowledged.
     Delivered,
-    /// It has not: send it again.
+    /// It has not: send it again. Only of those in doubt: others are sent again anyhow.
     SendAgain,
     /// It shall not: give it up.
     Abandon,

@@ -2,7 +2,7 @@
 
 use crate::attempts::lsn_of_message;
 use crate::effect::{Effect, Limit, Reply, Unavailable};
-use crate::event::{Identity, ReplyToken};
+use crate::event::{Identity, ReplyToken, Resolution};
 use crate::handler::{Answer, Handler};
 use crate::history::panic_message;
 use crate::lifecycle::Life;
@@ -87,11 +87,19 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         self.hold_reply(token, Reply::Read { answer, as_of }, as_of, Rule::AcknowledgeAfterStable, out);
     }
 
-    /// Whether a person's decision about this output is logged and waits to be delivered: a second one would send twice.
-    fn is_being_resolved(&self, id: OutputId) -> bool {
-        self.logged.iter().any(
-            |logged| matches!(logged.pending.delivery, Delivery::Resolved { output, .. } if output == id),
-        )
+    /// Whether a person may decide so about this output. Not while another decision, or its end, is logged and waits to be delivered: a second
+    /// decision would send twice, or be told that it was taken when it was not.
+    fn may_be_resolved(&self, id: OutputId, resolution: Resolution) -> bool {
+        let is_its = |delivery: &Delivery| matches!(delivery, Delivery::Resolved { output, .. } | Delivery::Settled { output, .. } if *output == id);
+        let Some(output) = self.history.tables.outbox.find(id) else { return false };
+        let open = match output.state {
+            OutputState::InDoubt => true,
+            OutputState::Released => {
+                resolution != Resolution::SendAgain && self.port_to_withdraw_from(id).is_some()
+            }
+            OutputState::Prepared | OutputState::Stable => false,
+        };
+        open && !self.logged.iter().any(|logged| is_its(&logged.pending.delivery))
     }
 
     /// Whether the delivery of a due timer is on its way already.
@@ -151,14 +159,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
                     return Ok(());
                 }
             },
-            (Delivery::Resolved { output, .. }, Some(token)) => {
-                let in_doubt = |output: &crate::outbox::Pending| output.state == OutputState::InDoubt;
-                let outbox = &self.history.tables.outbox;
-                if !outbox.find(*output).is_some_and(in_doubt) || self.is_being_resolved(*output) {
-                    let end = self.history.tables.executed_end;
-                    self.hold_reply(token, Reply::NoSuchOutput, end, Rule::AcknowledgeAfterStable, out);
-                    return Ok(());
-                }
+            (Delivery::Resolved { output, resolution }, Some(token))
+                if !self.may_be_resolved(*output, *resolution) =>
+            {
+                let end = self.history.tables.executed_end;
+                self.hold_reply(token, Reply::NoSuchOutput, end, Rule::AcknowledgeAfterStable, out);
+                return Ok(());
             }
             // A receiver may answer twice, or a life after the one that was told already.
             (Delivery::Settled { output, .. }, _) if self.history.tables.outbox.find(*output).is_none() => {

@@ -1,13 +1,13 @@
 //! From the journal through the handler and the gate to the world.
 
 use crate::effect::{Abandoned, Effect, Output, Reply, Unavailable};
-use crate::event::ReplyToken;
+use crate::event::{ReplyToken, Resolution};
 use crate::handler::{Handler, RequestId};
 use crate::history::{Done, History};
 use crate::intake::{Logged, Pending};
 use crate::lifecycle::Life;
 use crate::links::Emitted;
-use crate::port::{Guarantee, OutputState, PortIndex};
+use crate::port::{Guarantee, OutputState, Port, PortIndex};
 use crate::process::{INSTANCE, Process};
 use crate::record::delivery::Delivery;
 use crate::record::intended;
@@ -51,6 +51,12 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             return;
         }
         let (index, from) = (prefix.delivery, sender_of(&pending.delivery));
+        if let Delivery::Resolved { output, resolution: Resolution::Delivered | Resolution::Abandon } =
+            pending.delivery
+            && let Some(port) = self.port_to_withdraw_from(output)
+        {
+            out.push(Effect::Withdraw { port, output });
+        }
         if let Some(verdict) = self.given_up(appended.lsn) {
             let done = self.history.skip(&pending.delivery, &prefix, appended.end, &self.config);
             self.verdicts.push(verdict);
@@ -251,6 +257,14 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         {
             pending.state = OutputState::InDoubt;
         }
+    }
+
+    /// The port that has this output in hand and gives it back.
+    pub(crate) fn port_to_withdraw_from(&self, id: OutputId) -> Option<PortIndex> {
+        let pending =
+            self.history.tables.outbox.find(id).filter(|pending| pending.state == OutputState::Released)?;
+        let is_its = |port: &Port| *port.name == *pending.port && !port.lines;
+        self.config.ports.iter().position(is_its).map(PortIndex)
     }
 
     pub(crate) fn output_key(&self, id: OutputId) -> String {

@@ -35,7 +35,8 @@ pub struct Port {
     pub name: String,
     /// What is guaranteed there.
     pub guarantee: Guarantee,
-    /// Whether each output there is one line, to which the port adds the line break: none may contain one.
+    /// Whether each output there is one line, to which the port adds the line break: none may contain one. Lines are written in order, and none is
+    /// withdrawn ([`crate::effect::Effect::Withdraw`]).
     pub lines: bool,
 }
 
@@ -51,6 +52,8 @@ pub struct PortIndex(pub usize);
 ///                                                                    │ crash, at-most-once port
 ///                                                                    └──────> InDoubt ── a person resolves it ──> …
 /// ```
+///
+/// A person may also give up a released one that does not get through, or say that it has arrived, but for lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutputState {

@@ -2,10 +2,10 @@
 
 mod support;
 
-use mainstay_process::effect::{Reply, Unavailable};
+use mainstay_process::effect::{Effect, Reply, Unavailable};
 use mainstay_process::event::{Event, ReplyToken, Resolution};
 use mainstay_process::handler::Outcome;
-use mainstay_process::port::OutputState;
+use mainstay_process::port::{OutputState, Port, PortIndex};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
@@ -123,6 +123,74 @@ fn an_at_most_once_output_leaves_only_after_its_intention_is_durable() {
     });
     world.settle();
     assert_eq!(world.reply(10), Some(Reply::NoSuchOutput));
+}
+
+fn withdrawn(world: &World) -> Vec<(PortIndex, OutputId)> {
+    let withdrawn = |effect: &Effect| match effect {
+        Effect::Withdraw { port, output } => Some((*port, *output)),
+        _ => None,
+    };
+    world.other.iter().filter_map(withdrawn).collect()
+}
+
+#[test]
+fn an_output_that_does_not_get_through_is_given_up_by_a_person_and_never_sent_again() {
+    let mut world = World::new(config());
+    world.settle();
+    world.say(1, "send once hello");
+    let resolve = |token, output, resolution| Event::Resolve { token: ReplyToken(token), output, resolution };
+    let prepared = world.process.outputs().next().expect("it is pending").id;
+    world.step(resolve(2, prepared, Resolution::Abandon));
+    world.settle();
+    assert_eq!(world.reply(2), Some(Reply::NoSuchOutput), "it had not left");
+    let output = world.outputs.remove(0).id;
+    world.step(resolve(3, output, Resolution::SendAgain));
+    world.settle();
+    assert_eq!(world.reply(3), Some(Reply::NoSuchOutput), "its port sends it again anyhow");
+
+    world.step(resolve(4, output, Resolution::Abandon));
+    assert_eq!(withdrawn(&world), [(PortIndex(0), output)]);
+    assert_eq!(world.reply(4), None, "the decision is not durable");
+    world.settle();
+    assert_eq!(world.reply(4), Some(Reply::Resolved));
+    // An attempt that was under way.
+    world.step(Event::Output { output, outcome: Outcome::Delivered { status: 200 } });
+    world.step(resolve(5, output, Resolution::Abandon));
+    world.settle();
+    assert_eq!(world.reply(5), Some(Reply::NoSuchOutput));
+    assert_eq!(world.process.handler().lines, [format!("sent {output}"), format!("{output} Abandoned")]);
+    let mut world = world.crash(config()).expect("it recovers");
+    world.settle();
+    assert!(world.outputs.is_empty() && world.process.outputs().next().is_none());
+}
+
+#[test]
+fn who_gives_an_output_up_too_late_is_told_so() {
+    let mut world = World::new(mainstay_process::config::Config { policy: Policy::Immediate, ..config() });
+    world.settle();
+    world.say(1, "send once hello");
+    world.settle();
+    let output = world.outputs[0].id;
+    world.step(Event::Output { output, outcome: Outcome::Delivered { status: 200 } });
+    assert_eq!(world.process.outputs().count(), 1, "its end is logged and not delivered");
+    world.step(Event::Resolve { token: ReplyToken(2), output, resolution: Resolution::Abandon });
+    world.settle();
+    assert_eq!((world.reply(2), withdrawn(&world)), (Some(Reply::NoSuchOutput), vec![]));
+}
+
+#[test]
+fn lines_are_not_given_up() {
+    let mut of_lines = config();
+    of_lines.ports[0] = Port { lines: true, ..of_lines.ports[0].clone() };
+    let mut world = World::new(of_lines);
+    world.settle();
+    world.say(1, "send once hello");
+    world.settle();
+    let output = world.outputs[0].id;
+    world.step(Event::Resolve { token: ReplyToken(2), output, resolution: Resolution::Abandon });
+    world.settle();
+    assert_eq!(world.reply(2), Some(Reply::NoSuchOutput));
+    assert_eq!(world.process.outputs().count(), 1);
 }
 
 #[test]

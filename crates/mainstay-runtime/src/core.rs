@@ -213,6 +213,7 @@ impl Core {
                         }
                     }
                     Effect::Output(output) => shared.carry(output),
+                    Effect::Withdraw { port, output } => shared.withdraw(port, output),
                     Effect::SaveCheckpoint { lsn } => self.save_checkpoint(shared, lsn),
                     Effect::PublishCheckpoint { lsn } => self.publish_checkpoint(shared, lsn),
                     Effect::SaveSnapshot { snapshot } => self.save_part(shared, snapshot),

@@ -19,6 +19,7 @@ use crate::threads::STACK_BYTES;
 use crate::watch::Watch;
 use mainstay_process::effect::Output;
 use mainstay_process::event::Event;
+use mainstay_process::port::PortIndex;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
 use mainstay_types::time::Time;
@@ -269,6 +270,10 @@ impl Shared {
     pub(crate) fn carry(&self, output: Output) {
         let ports = self.ports.get().expect("ports are started before a process is installed");
         ports[output.port.0].carry(output);
+    }
+
+    pub(crate) fn withdraw(&self, port: PortIndex, output: OutputId) {
+        self.ports.get().expect("ports are started before a process is installed")[port.0].withdraw(output);
     }
 
     pub(crate) fn wake_at(&self, at: Time) {

@@ -17,6 +17,7 @@ use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
 use mainstay_process::port::{Guarantee, Port};
 use mainstay_types::id::{OutputId, StoreId};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -185,10 +186,18 @@ pub(crate) type Report = Arc<dyn Fn(OutputId, Sent) + Send + Sync>;
 pub(crate) trait Carry: Send + Sync {
     /// Takes an output; ignores one that it has already and not reported yet.
     fn carry(&self, output: Output);
+    /// Begins no other attempt to deliver this output, and forgets it: a person has decided.
+    fn withdraw(&self, id: OutputId) {
+        unreachable!("output {id}: lines are not withdrawn");
+    }
     /// Forgets what it has not begun to send: the process that released it is gone, and the one recovered in its place decides anew.
     fn forget_waiting(&self);
     /// What it is doing.
     fn status(&self) -> PortStatus;
+    /// Why outputs that are tried again did not get through when they were last tried.
+    fn troubles(&self) -> BTreeMap<OutputId, String> {
+        BTreeMap::new()
+    }
 }
 
 /// What a port is doing, for metrics and `GET /outputs`.

@@ -172,7 +172,20 @@ impl<S: Subject> Oracle<S> {
             }
             Reply::Resolved => {
                 reached.hit(Reach::Resolved);
-                None
+                let CallKind::Resolve(output, resolution) = call.kind else {
+                    return Err(failure_free::violated(format!("call {number} decided nothing")));
+                };
+                let wanted = Delivery::Resolved { output, resolution };
+                let is_it = |entry: &&Entry| matches!(&entry.content, Content::Delivery { delivery, .. } if *delivery == wanted);
+                let entry = self.order.entries_run().iter().rev().find(is_it);
+                let done = entry.and_then(Entry::done);
+                let held = done.is_some_and(|done| done.settled.is_some() || done.send_again.is_some());
+                let Some(entry) = entry.filter(|_| held) else {
+                    let what =
+                        format!("it was said to be done, and was not: output {output}, {resolution:?}");
+                    return Err(failure_free::violated(what));
+                };
+                Some(entry.end)
             }
             Reply::Busy { limit } => {
                 reached.hit(match limit {
@@ -260,6 +273,10 @@ impl<S: Subject> Oracle<S> {
         let Some(emitted) = self.order.model.outputs.get(&output.id) else {
             return Err(failure_free::violated(format!("output {} was never emitted", output.id)));
         };
+        if emitted.settled {
+            let what = format!("output {} leaves after its end", output.id);
+            return Err(Violation::new(Property::OutputsGuaranteed, what));
+        }
         failure_free::same("an output's port", &output.port.0, &emitted.port)?;
         failure_free::same("an output's body", &&*output.body, &emitted.body.as_slice())?;
         failure_free::same("an output's key", &output.key, &key_of(&self.store, output.id))?;

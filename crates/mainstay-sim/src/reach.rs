@@ -133,6 +133,8 @@ reach! {
     Resolved = "resolved",
     /// An output in doubt was sent again by a person.
     SentAgainByPerson = "sent_again_by_person",
+    /// An output that had left was given up by a person.
+    Withdrawn = "withdrawn",
     /// An output was sent again after a crash.
     OutputAgain = "output_again",
     /// A receiver dropped a key it had.

@@ -6,7 +6,7 @@
 use crate::clients::{Call, CallKind, Turn};
 use crate::oracle::key_of;
 use crate::plan::Trouble;
-use crate::properties::Violation;
+use crate::properties::{Property, Violation};
 use crate::reach::Reach;
 use crate::subject::Subject;
 use crate::world::{Happening, MICROSECOND, MILLISECOND, World};
@@ -35,6 +35,9 @@ pub(crate) enum Said {
     Refused,
     HasNot,
 }
+
+/// Whoever sees an output fail more often than this may decide about it.
+const ATTEMPTS_BEFORE_GIVEN_UP: u32 = 2;
 
 const STATUS_TAKEN: u16 = 200;
 const STATUS_REFUSED: u16 = 422;
@@ -128,14 +131,19 @@ impl<S: Subject> World<S> {
 
     // ---- outputs
 
-    pub(crate) fn let_out(&mut self, output: Output) {
+    pub(crate) fn let_out(&mut self, output: Output) -> Result<(), Violation> {
         let port = output.port.0;
         let asks = output.again && self.config.ports[port].guarantee == Guarantee::Asked;
         let flight = OutputFlight { id: output.id, port, key: output.key, asks, attempt: 0 };
-        self.send_output(flight);
+        self.send_output(flight)
     }
 
-    fn send_output(&mut self, mut flight: OutputFlight) {
+    fn send_output(&mut self, mut flight: OutputFlight) -> Result<(), Violation> {
+        let life = self.life.as_ref().expect("outputs leave a living service");
+        if life.process.outputs().all(|output| output.id != flight.id) {
+            let what = format!("output {} is sent, and its process knows nothing of it any more", flight.key);
+            return Err(Violation::new(Property::OutputsGuaranteed, what));
+        }
         flight.attempt += 1;
         let (life, era, output, attempt) = (self.lives, self.era, flight.id, flight.attempt);
         let living = self.life.as_mut().expect("outputs leave a living service");
@@ -162,6 +170,7 @@ impl<S: Subject> World<S> {
         }
         let patience_ns = self.random.between(1000, 8000) * MICROSECOND;
         self.after(patience_ns, Happening::OutputTimeout { life, output, attempt });
+        Ok(())
     }
 
     pub(crate) fn reach_receiver(
@@ -210,7 +219,7 @@ impl<S: Subject> World<S> {
                 if let Some(flight) = living.flights.get_mut(&output).filter(answers) {
                     flight.asks = false;
                     let flight = flight.clone();
-                    self.send_output(flight);
+                    return self.send_output(flight);
                 }
                 return Ok(());
             }
@@ -237,14 +246,51 @@ impl<S: Subject> World<S> {
             }
             guarantee => {
                 flight.asks = guarantee == Guarantee::Asked;
-                self.send_output(flight);
-                Ok(())
+                self.send_output(flight)
             }
         }
     }
 
+    /// A copy that is under way may still arrive.
+    pub(crate) fn withdraw(&mut self, output: OutputId) {
+        let life = self.life.as_mut().expect("effects are performed for a living service");
+        if life.flights.remove(&output).is_some() {
+            self.reached.hit(Reach::Withdrawn);
+        }
+    }
+
+    /// Now and then a person decides about an output that does not get through, or has heard from its receiver by other means.
+    fn lose_patience(&mut self) {
+        let Some(life) = &self.life else { return };
+        let is_late = |flight: &&OutputFlight| {
+            let once = self.config.ports[flight.port].guarantee == Guarantee::AtMostOnce;
+            once || flight.attempt > ATTEMPTS_BEFORE_GIVEN_UP
+        };
+        let late = life.flights.values().find(is_late).map(|flight| (flight.id, flight.key.clone()));
+        let Some((output, key)) = late else { return };
+        if self.random.chance(200) {
+            let resolution = match self.oracle.has_taken(&key) {
+                true => Resolution::Delivered,
+                false if self.random.chance(100) => Resolution::SendAgain,
+                false => Resolution::Abandon,
+            };
+            self.decide(output, resolution);
+        }
+    }
+
+    fn decide(&mut self, output: OutputId, resolution: Resolution) {
+        self.calls.push(Call {
+            client: usize::MAX,
+            kind: CallKind::Resolve(output, resolution),
+            identity: Identity::None,
+            body: Vec::new(),
+        });
+        self.call(self.calls.len() - 1);
+    }
+
     /// A person finds out what became of outputs in doubt, once no copy can be under way any more, and says so.
     pub(crate) fn operator(&mut self) {
+        self.lose_patience();
         let Some(life) = &self.life else { return };
         let in_doubt: Vec<OutputId> = life
             .process
@@ -265,13 +311,7 @@ impl<S: Subject> World<S> {
             } else {
                 Resolution::Abandon
             };
-            self.calls.push(Call {
-                client: usize::MAX,
-                kind: CallKind::Resolve(output, resolution),
-                identity: Identity::None,
-                body: Vec::new(),
-            });
-            self.call(self.calls.len() - 1);
+            self.decide(output, resolution);
         }
     }
 }

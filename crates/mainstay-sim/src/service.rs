@@ -302,8 +302,9 @@ impl<S: Subject> World<S> {
                         &output,
                         &mut self.reached,
                     )?;
-                    self.let_out(output);
+                    self.let_out(output)?;
                 }
+                Effect::Withdraw { output, .. } => self.withdraw(output),
                 Effect::SaveCheckpoint { lsn } => self.save_checkpoint(lsn),
                 Effect::PublishCheckpoint { .. } => {
                     let life = self.lives;

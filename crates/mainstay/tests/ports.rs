@@ -171,6 +171,41 @@ fn an_output_that_finds_no_receiver_is_kept_and_the_listing_says_why() {
     running.stop().unwrap();
 }
 
+/// One that the receiver will never take would count against the limit of outputs for ever.
+#[test]
+fn an_output_that_does_not_get_through_is_given_up_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("d");
+    let receiver = Receiver::start(&[Does::Answer(301)]);
+    let port = || impatient(OutputPort::http("notify", receiver.url()));
+    let running = server(&directory).output(port()).start().unwrap();
+    let address = running.address();
+    call(address, "k1", &notify("notify", "one"));
+    let pending = |address| get(address, "/outputs").json::<serde_json::Value>()["outputs"].clone();
+    until("trouble", || pending(address)[0]["trouble"] == "the receiver answers 301");
+    let path = format!("/outputs/{}/resolve", pending(address)[0]["id"]);
+    let resolve = |resolution: &str| {
+        post(address, &path, &[], format!("{{\"resolution\":\"{resolution}\"}}").as_bytes()).status
+    };
+    assert_eq!(resolve("send-again"), 404, "it is sent again anyhow");
+    assert_eq!(resolve("abandon"), 200);
+    assert_eq!(settled(address), ["Abandoned"]);
+    assert_eq!(resolve("abandon"), 404);
+    assert_eq!(pending(address).as_array().unwrap().len(), 0);
+    // One attempt may be under way.
+    let at_most = receiver.sendings()[0] + 1;
+    call(address, "k2", &notify("notify", "two"));
+    let attempts_at_the_other = || receiver.sendings().get(1).copied().unwrap_or_default();
+    until("attempts at the other", || attempts_at_the_other() >= 5);
+    assert!(receiver.sendings()[0] <= at_most, "its port sends it again");
+    running.stop().unwrap();
+    let running = server(&directory).output(port()).start().unwrap();
+    let so_far = attempts_at_the_other();
+    until("attempts at the other", || attempts_at_the_other() >= so_far + 5);
+    assert!(receiver.sendings()[0] <= at_most, "the next life sends it again");
+    running.stop().unwrap();
+}
+
 #[test]
 fn a_receiver_that_can_be_asked_is_asked_before_it_gets_it_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Kind 21: a person resolved an output in doubt. Prefix, output number (u64), resolution (u8).
+//! Kind 21: a person decided about an output. Prefix, output number (u64), resolution (u8).
 
 use super::RecordError;
 use crate::event::Resolution;

@@ -179,7 +179,10 @@ impl Refusal {
             Self::NoSuchOutput => (
                 404,
                 "no-such-output",
-                format!("There is no such output in doubt. {NOTHING_DONE}; GET /outputs lists them."),
+                format!(
+                    "No such output is in doubt; nor, for `delivered` and `abandon`, released over HTTP. {NOTHING_DONE}; \
+                     GET /outputs lists them."
+                ),
             ),
             Self::NoSuchPart => (
                 404,

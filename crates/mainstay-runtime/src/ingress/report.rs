@@ -13,6 +13,7 @@ use hyper::{Response, StatusCode};
 use mainstay_journal::journal::Health;
 use mainstay_process::process::OutputView;
 use mainstay_types::id::NodeId;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +97,10 @@ pub(super) async fn health(shared: &Arc<Shared>) -> Answered {
 pub(super) async fn outputs(ingress: &Ingress) -> Answered {
     let views = look(&ingress.shared, |core| core.process.outputs().collect::<Vec<_>>()).await;
     let recovering = views.is_err();
-    let outputs: Vec<_> = views.unwrap_or_default().iter().map(describe).collect();
+    let running = ingress.shared.ports.get().into_iter().flatten();
+    let troubles: BTreeMap<_, _> = running.flat_map(|port| port.troubles()).collect();
+    let outputs: Vec<_> =
+        views.unwrap_or_default().iter().map(|view| describe(view, troubles.get(&view.id))).collect();
     let ports: Vec<_> = ports(ingress)
         .map(|(name, status)| {
             let mut port = serde_json::to_value(status).expect("numbers and text are JSON");
@@ -116,7 +120,7 @@ pub(super) async fn losses(shared: &Arc<Shared>) -> Answered {
     Ok(json(status, &serde_json::json!({ "losses": losses.unwrap_or_default() })))
 }
 
-fn describe(view: &OutputView) -> serde_json::Value {
+fn describe(view: &OutputView, trouble: Option<&String>) -> serde_json::Value {
     let waits_for = view.waits_for.map(|(mark, value, published)| {
         serde_json::json!({ "mark": format!("{mark:?}").to_lowercase(), "value": value, "published": published })
     });
@@ -127,6 +131,7 @@ fn describe(view: &OutputView) -> serde_json::Value {
         "state": view.state,
         "bytes": view.bytes,
         "waits_for": waits_for,
+        "trouble": trouble,
     })
 }
 

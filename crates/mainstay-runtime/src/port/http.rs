@@ -104,6 +104,9 @@ struct Job {
     attempts: u32,
     /// Why the last attempt did not get through.
     trouble: Option<String>,
+    /// Whether the attempt that a thread has in hand is the last one, however it ends: a person has decided about the output, or the process that
+    /// released it is gone.
+    forgotten: bool,
 }
 
 /// An attempt that a thread has in hand.
@@ -181,15 +184,21 @@ impl Carry for HttpPort {
         self.shared.changed.notify_one();
     }
 
+    fn withdraw(&self, id: OutputId) {
+        self.shared.lock().withdraw(id);
+    }
+
     fn forget_waiting(&self) {
-        let mut queue = self.shared.lock();
-        while let Some((_, id)) = queue.due.pop_first() {
-            queue.jobs.remove(&id);
-        }
+        self.shared.lock().forget();
     }
 
     fn status(&self) -> PortStatus {
         self.shared.lock().status()
+    }
+
+    fn troubles(&self) -> BTreeMap<OutputId, String> {
+        let queue = self.shared.lock();
+        queue.jobs.iter().filter_map(|(&id, job)| Some((id, job.trouble.clone()?))).collect()
     }
 }
 
@@ -203,10 +212,32 @@ impl Drop for HttpPort {
 impl Queue {
     fn take(&mut self, output: Output, due: Instant) {
         let id = output.id;
-        if let Entry::Vacant(vacant) = self.jobs.entry(id) {
-            vacant.insert(Job { output: Arc::new(output), attempts: 0, trouble: None });
-            self.due.insert((due, id));
+        match self.jobs.entry(id) {
+            Entry::Vacant(vacant) => {
+                let output = Arc::new(output);
+                vacant.insert(Job { output, attempts: 0, trouble: None, forgotten: false });
+                self.due.insert((due, id));
+            }
+            // The process recovered in place of the one that is gone has it still.
+            Entry::Occupied(job) => job.into_mut().forgotten = false,
         }
+    }
+
+    fn withdraw(&mut self, id: OutputId) {
+        let before = self.due.len();
+        self.due.retain(|&(_, waiting)| waiting != id);
+        if self.due.len() < before {
+            self.jobs.remove(&id);
+        } else if let Some(job) = self.jobs.get_mut(&id) {
+            job.forgotten = true;
+        }
+    }
+
+    fn forget(&mut self) {
+        while let Some((_, id)) = self.due.pop_first() {
+            self.jobs.remove(&id);
+        }
+        self.jobs.values_mut().for_each(|job| job.forgotten = true);
     }
 
     fn status(&self) -> PortStatus {
@@ -214,21 +245,27 @@ impl Queue {
         PortStatus { waiting: self.jobs.len() as u64, trouble, ..self.status.clone() }
     }
 
-    fn ended(&mut self, id: OutputId, sent: &Sent) {
-        self.jobs.remove(&id);
+    /// Whether anybody still waits for it.
+    fn ended(&mut self, id: OutputId, sent: &Sent) -> bool {
+        let forgotten = self.jobs.remove(&id).is_some_and(|job| job.forgotten);
         match sent {
             Sent::Ended(Outcome::Delivered { .. }) => self.status.delivered += 1,
             Sent::Ended(_) => self.status.refused += 1,
-            Sent::InDoubt => self.status.in_doubt += 1,
+            Sent::InDoubt => self.status.in_doubt += u64::from(!forgotten),
         }
+        !forgotten
     }
 
     /// Puts an output back until it is `due`; says whether `why` is to be complained about.
     fn again(&mut self, id: OutputId, now: Instant, due: Instant, why: &str) -> bool {
+        let job = self.jobs.get_mut(&id).expect("a job leaves the queue only when it has ended, or was due");
+        if job.forgotten {
+            self.jobs.remove(&id);
+            return false;
+        }
+        job.trouble = Some(why.to_owned());
         self.status.repeated += 1;
         self.due.insert((due, id));
-        let job = self.jobs.get_mut(&id).expect("a job leaves the queue only when it has ended, or was due");
-        job.trouble = Some(why.to_owned());
         let complains = self.complained.is_none_or(|before| now - before >= COMPLAINT_PAUSE);
         if complains {
             self.complained = Some(now);
@@ -247,7 +284,15 @@ impl Shared {
             let id = attempted.output.id;
             match self.attempt(&attempted) {
                 Attempt::Over(sent) => {
-                    self.lock().ended(id, &sent);
+                    if !self.lock().ended(id, &sent) {
+                        let key = &attempted.output.key;
+                        tracing::warn!(
+                            port = self.name,
+                            key,
+                            ?sent,
+                            "an attempt ended that was under way when its output was given up, or the service recovered in place"
+                        );
+                    }
                     (self.report)(id, sent);
                 }
                 Attempt::Again(why) => {
@@ -447,5 +492,42 @@ mod tests {
         assert_eq!((status.trouble.as_deref(), status.waiting), (Some("the receiver answers 404"), 1));
         queue.ended(OutputId(2), &Sent::InDoubt);
         assert_eq!((queue.status().trouble, queue.status().in_doubt), (None, 1));
+    }
+
+    fn again(queue: &mut Queue, id: u64) -> bool {
+        let now = Instant::now();
+        queue.again(OutputId(id), now, now, "the receiver answers 404")
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_tried_again() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        (1..=3).for_each(|id| queue.take(output(id), now));
+        queue.withdraw(OutputId(1));
+        assert_eq!((queue.due.len(), queue.status().waiting), (2, 2), "it waited");
+        queue.due.clear();
+        queue.withdraw(OutputId(2));
+        queue.withdraw(OutputId(3));
+        assert_eq!(queue.status().waiting, 2, "threads have them in hand");
+        assert!(!again(&mut queue, 2), "nobody complains about what is over");
+        assert!(!queue.ended(OutputId(3), &Sent::InDoubt));
+        assert_eq!((queue.due.len(), queue.status()), (0, PortStatus::default()));
+        queue.withdraw(OutputId(9));
+    }
+
+    #[test]
+    fn what_is_in_hand_when_the_process_goes_is_tried_again_only_for_the_one_in_its_place() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        (1..=2).for_each(|id| queue.take(output(id), now));
+        queue.due.clear();
+        queue.take(output(3), now);
+        queue.forget();
+        assert_eq!((queue.due.len(), queue.status().waiting), (0, 2), "one waited, threads have two in hand");
+        queue.take(output(2), now);
+        assert!(queue.due.is_empty(), "a thread has it in hand still");
+        again(&mut queue, 1);
+        again(&mut queue, 2);
+        assert_eq!(queue.due.iter().map(|(_, id)| id.0).collect::<Vec<_>>(), [2]);
+        assert!(queue.ended(OutputId(2), &Sent::InDoubt));
     }
 }

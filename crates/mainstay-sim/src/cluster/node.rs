@@ -321,6 +321,7 @@ impl ClusterWorld {
                 Effect::Disk(effect) => at_once.extend(self.disk_effect(id, &effect)),
                 Effect::Reply { token, reply } => self.replied(id, token, reply)?,
                 Effect::Output(output) => self.let_out(id, output)?,
+                Effect::Withdraw { .. } => unreachable!("whoever decides there does so of outputs in doubt"),
                 Effect::SaveCheckpoint { lsn } => self.save_checkpoint(id, lsn),
                 Effect::PublishCheckpoint { .. } => {
                     self.after_up_to(

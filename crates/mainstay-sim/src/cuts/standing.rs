@@ -135,6 +135,7 @@ impl<'a, H: Handler> Standing<'a, H> {
                     Effect::Abandon(abandoned) => return Err(format!("the handler panics: {abandoned:?}")),
                     // A checkpoint never comes to an end, nor does what frees memory, and the outside takes nothing.
                     Effect::Output(_)
+                    | Effect::Withdraw { .. }
                     | Effect::Spill(_)
                     | Effect::SaveCheckpoint { .. }
                     | Effect::PublishCheckpoint { .. }

@@ -104,7 +104,7 @@ pub enum Delivered {
     },
     /// A client was given a number.
     Registered,
-    /// A person resolved an output in doubt.
+    /// A person decided about an output.
     Resolved {
         /// Which.
         output: u64,
