@@ -120,8 +120,8 @@ const CRASHES: [Reach; 8] = [
 
 /// Runs a campaign on a service of one process; it ends with the first violation. `progress` is called from time to time, from one
 /// thread at a time.
-pub fn run<E: Exercise>(
-    exercise: &E,
+pub fn run(
+    exercise: &dyn Exercise,
     options: &CampaignOptions,
     progress: &mut (dyn FnMut(SimProgress) + Send),
 ) -> CampaignReport {
@@ -212,9 +212,9 @@ fn ended(go: impl FnOnce() -> Option<(u64, Violation)>) -> Option<Violation> {
 }
 
 /// A service of one process.
-struct OneProcess<'a, E>(&'a E);
+struct OneProcess<'a>(&'a dyn Exercise);
 
-impl<E: Exercise> Campaign for OneProcess<'_, E> {
+impl Campaign for OneProcess<'_> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -283,9 +283,9 @@ impl<E: ExerciseOfNodes> Campaign for Nodes<E> {
 }
 
 /// Runs the history that survived again. What does not do the same there is the handler's doing, however the world noticed.
-fn judge<'a, E: Exercise>(
-    world: &World<Exercised<'a, E>>,
-    subject: &Exercised<'a, E>,
+fn judge<'a>(
+    world: &World<Exercised<'a>>,
+    subject: &Exercised<'a>,
     found: Option<Violation>,
 ) -> Option<Violation> {
     use crate::subject::Subject;

@@ -11,6 +11,7 @@ use mainstay_process::config::Config;
 use mainstay_process::dry_run::{self, Call, Given, Performed};
 use mainstay_process::handler::{Answer, Handler};
 use mainstay_process::port::Port;
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -22,11 +23,14 @@ const PAGE_OVERHEAD_BYTES: usize = 1024;
 /// Bytes of a page at least.
 const PAGE_BYTES_MIN: usize = 4096;
 
+/// A handler of any type, which the exercise that made it knows again. Behind a pointer, so that the simulator is compiled once and not for each
+/// service.
+pub trait AnyHandler: Handler + Any {}
+
+impl<H: Handler + Any> AnyHandler for H {}
+
 /// A service of a user, bytes in and bytes out, with what is asked of it and what must always hold.
 pub trait Exercise: Sync {
-    /// The handler.
-    type Handler: Handler;
-
     /// The service's name.
     fn name(&self) -> &str;
 
@@ -34,7 +38,7 @@ pub trait Exercise: Sync {
     fn ports(&self) -> &[Port];
 
     /// A handler that nothing was delivered to yet.
-    fn handler(&self) -> Self::Handler;
+    fn handler(&self) -> Box<dyn AnyHandler>;
 
     /// The body of a request, of at most [`Self::body_bytes_max`] bytes. The same draws give the same body.
     fn request(&self, random: &mut Random) -> Vec<u8>;
@@ -45,8 +49,8 @@ pub trait Exercise: Sync {
     /// Bytes of a request's body at most.
     fn body_bytes_max(&self) -> usize;
 
-    /// Panics when the handler is in a state that it must never be in.
-    fn assert_invariant(&self, handler: &Self::Handler);
+    /// Panics when the handler, one of [`Self::handler`], is in a state that it must never be in.
+    fn assert_invariant(&self, handler: &dyn Any);
 
     /// Whether the handler may panic, as one that gives up a request does. If not, a panic is a violation.
     fn may_panic(&self) -> bool;
@@ -63,8 +67,8 @@ pub trait Exercise: Sync {
 }
 
 /// An exercise under a plan.
-pub(crate) struct Exercised<'a, E> {
-    exercise: &'a E,
+pub(crate) struct Exercised<'a> {
+    exercise: &'a dyn Exercise,
     seed: u64,
     requests: Option<Vec<u64>>,
     clients: &'static [Kind],
@@ -72,8 +76,8 @@ pub(crate) struct Exercised<'a, E> {
     made: Cell<u64>,
 }
 
-impl<'a, E: Exercise> Exercised<'a, E> {
-    pub(crate) fn new(exercise: &'a E, seed: u64, plan: &Plan) -> Self {
+impl<'a> Exercised<'a> {
+    pub(crate) fn new(exercise: &'a dyn Exercise, seed: u64, plan: &Plan) -> Self {
         let reads = plan.has(Trouble::Reads) && !exercise.queries().is_empty();
         let clients: &[Kind] = match (plan.has(Trouble::Crowd), reads) {
             (true, true) => &[Kind::Key, Kind::Numbered, Kind::Key, Kind::Numbered, Kind::Reader],
@@ -90,7 +94,7 @@ impl<'a, E: Exercise> Exercised<'a, E> {
     }
 
     /// The same run, by a handler that is saved and restored before every delivery.
-    pub(crate) fn failure_free_restoring(&self) -> Alone<'a, E> {
+    pub(crate) fn failure_free_restoring(&self) -> Alone<'a> {
         Alone { restores: true, ..self.failure_free() }
     }
 
@@ -104,9 +108,9 @@ impl<'a, E: Exercise> Exercised<'a, E> {
     }
 }
 
-impl<'a, E: Exercise> Subject for Exercised<'a, E> {
-    type Handler = E::Handler;
-    type FailureFree = Alone<'a, E>;
+impl<'a> Subject for Exercised<'a> {
+    type Handler = Box<dyn AnyHandler>;
+    type FailureFree = Alone<'a>;
 
     fn settle(&self, config: &mut Config, geometry: &mut Geometry) {
         self.exercise.name().clone_into(&mut config.name);
@@ -121,11 +125,11 @@ impl<'a, E: Exercise> Subject for Exercised<'a, E> {
         geometry.page_bytes = u32::try_from(page_bytes).expect("a request has less than 2 GiB");
     }
 
-    fn handler(&self) -> E::Handler {
+    fn handler(&self) -> Box<dyn AnyHandler> {
         self.exercise.handler()
     }
 
-    fn failure_free(&self) -> Alone<'a, E> {
+    fn failure_free(&self) -> Alone<'a> {
         Alone { exercise: self.exercise, handler: self.exercise.handler(), restores: false }
     }
 
@@ -171,13 +175,13 @@ impl<'a, E: Exercise> Subject for Exercised<'a, E> {
 }
 
 /// A user's handler in a run without failures.
-pub(crate) struct Alone<'a, E: Exercise> {
-    exercise: &'a E,
-    handler: E::Handler,
+pub(crate) struct Alone<'a> {
+    exercise: &'a dyn Exercise,
+    handler: Box<dyn AnyHandler>,
     restores: bool,
 }
 
-impl<E: Exercise> FailureFree for Alone<'_, E> {
+impl FailureFree for Alone<'_> {
     fn deliver(&mut self, call: Call<'_>, given: Given<'_>) -> Result<Performed, Stopped> {
         if self.restores {
             let state = saved(&self.handler);
@@ -199,7 +203,7 @@ impl<E: Exercise> FailureFree for Alone<'_, E> {
                 return Err(Violation::new(Property::HandlerPanics, what).into());
             }
         };
-        let asserted = catch_unwind(AssertUnwindSafe(|| self.exercise.assert_invariant(&self.handler)));
+        let asserted = catch_unwind(AssertUnwindSafe(|| self.exercise.assert_invariant(&*self.handler)));
         if let Err(payload) = asserted {
             let what = format!(
                 "after delivery {delivery}, {}: {}{}\n  the state: {}",

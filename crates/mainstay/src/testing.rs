@@ -44,10 +44,11 @@ use crate::typed::{Typed, check};
 use mainstay_process::port::Port;
 use mainstay_runtime::service::Unfit;
 use mainstay_sim::campaign::{CampaignOptions, run};
-use mainstay_sim::exercise::Exercise;
+use mainstay_sim::exercise::{AnyHandler, Exercise};
 use mainstay_sim::run::SimProgress;
 use serde::Serialize;
 use serde_json::Value;
+use std::any::Any;
 use std::ops::Range;
 
 mod instances;
@@ -194,8 +195,6 @@ impl<S: Service> Campaign<S> {
 struct Untyped<'a, S>(&'a Campaign<S>);
 
 impl<S: Service> Exercise for Untyped<'_, S> {
-    type Handler = Typed<S>;
-
     fn name(&self) -> &str {
         S::NAME
     }
@@ -204,8 +203,8 @@ impl<S: Service> Exercise for Untyped<'_, S> {
         &self.0.ports
     }
 
-    fn handler(&self) -> Typed<S> {
-        Typed((self.0.make)())
+    fn handler(&self) -> Box<dyn AnyHandler> {
+        Box::new(Typed((self.0.make)()))
     }
 
     fn request(&self, random: &mut Random) -> Vec<u8> {
@@ -220,7 +219,8 @@ impl<S: Service> Exercise for Untyped<'_, S> {
         self.0.command_bytes_max
     }
 
-    fn assert_invariant(&self, handler: &Typed<S>) {
+    fn assert_invariant(&self, handler: &dyn Any) {
+        let handler = handler.downcast_ref::<Typed<S>>().expect("it is one that this campaign made");
         (self.0.invariant)(&handler.0);
     }
 
