@@ -1,8 +1,5 @@
 //! A service for tests, in this process or in one of its own that can be killed, and raw HTTP to talk to it.
 
-#![allow(unreachable_pub, reason = "it is a module of each test")]
-#![allow(dead_code, reason = "every test file uses a part of it")]
-
 use mainstay::{Context, Outcome, OutputId, OutputPort, Refusal, Server, Service};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,27 +17,27 @@ const OUTPUT_URL: &str = "MAINSTAY_TEST_OUTPUT_URL";
 const CHECKPOINT_BYTES: &str = "MAINSTAY_TEST_CHECKPOINT_BYTES";
 
 /// How long anything may take before the test fails instead of hanging.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A loopback address that connections do not come from: none of them takes a port of it between choice and use.
-pub fn own_loopback() -> Ipv4Addr {
+pub(crate) fn own_loopback() -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 77, high, low.max(1))
 }
 
 /// A state in which the order of requests matters.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bank {
-    pub accounts: BTreeMap<String, i64>,
+pub(crate) struct Bank {
+    pub(crate) accounts: BTreeMap<String, i64>,
     /// Changes with every deposit, in a way that tells their order.
-    pub chain: u64,
-    pub settled: Vec<(u64, String)>,
-    pub ballast: Vec<u8>,
+    pub(crate) chain: u64,
+    pub(crate) settled: Vec<(u64, String)>,
+    pub(crate) ballast: Vec<u8>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub enum Command {
+pub(crate) enum Command {
     Deposit {
         account: String,
         amount: i64,
@@ -64,9 +61,9 @@ pub enum Command {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receipt {
-    pub balance: i64,
-    pub chain: u64,
+pub(crate) struct Receipt {
+    pub(crate) balance: i64,
+    pub(crate) chain: u64,
 }
 
 impl Service for Bank {
@@ -120,7 +117,7 @@ impl Service for Bank {
 }
 
 /// What the chain is after a deposit.
-pub fn next_in_chain(chain: u64, amount: i64) -> u64 {
+pub(crate) fn next_in_chain(chain: u64, amount: i64) -> u64 {
     (chain.rotate_left(7) ^ amount.cast_unsigned()).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
@@ -139,19 +136,19 @@ fn wait_at_the_door() {
 }
 
 /// Returns when a handler stands at the door.
-pub fn until_somebody_waits() {
+pub(crate) fn until_somebody_waits() {
     let (_state, timeout) = DOOR.1.wait_timeout_while(door(), PATIENCE, |state| state.0 == 0).unwrap();
     assert!(!timeout.timed_out(), "nobody came to the door");
 }
 
 /// Lets everybody through, now and later.
-pub fn open_the_door() {
+pub(crate) fn open_the_door() {
     door().1 = true;
     DOOR.1.notify_all();
 }
 
 /// A small ring, so that a test writes kilobytes where a service writes megabytes.
-pub fn server(directory: &Path) -> Server<Bank> {
+pub(crate) fn server(directory: &Path) -> Server<Bank> {
     let mut server = Server::new(Bank::default)
         .dir(directory)
         .listen((Ipv4Addr::LOCALHOST, 0))
@@ -161,8 +158,9 @@ pub fn server(directory: &Path) -> Server<Bank> {
     server
 }
 
-/// What a child does; call it from an ignored test named `child`.
-pub fn run_child() {
+#[test]
+#[ignore = "not a test: the service that other tests start and kill"]
+fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let directory = PathBuf::from(directory);
     let mut server = server(&directory).port_file(Some(port_file(&directory)));
@@ -185,25 +183,25 @@ fn port_file(directory: &Path) -> PathBuf {
 }
 
 /// A service in a process of its own; killed when dropped.
-pub struct Served {
+pub(crate) struct Served {
     child: Child,
     directory: PathBuf,
 }
 
 /// How a child is started.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    pub output_file: Option<PathBuf>,
-    pub output_url: Option<String>,
-    pub checkpoint_bytes: Option<u64>,
+pub(crate) struct Surroundings {
+    pub(crate) output_file: Option<PathBuf>,
+    pub(crate) output_url: Option<String>,
+    pub(crate) checkpoint_bytes: Option<u64>,
 }
 
 impl Served {
     /// Starts a child in `directory`; its port is known once it takes requests.
-    pub fn start(directory: &Path, surroundings: &Surroundings) -> Self {
+    pub(crate) fn start(directory: &Path, surroundings: &Surroundings) -> Self {
         let _ = std::fs::remove_file(port_file(directory));
         let mut program = Program::new(std::env::current_exe().unwrap());
-        program.args(["child", "--exact", "--ignored", "--nocapture"]).env(DIRECTORY, directory);
+        program.args(["support::child", "--exact", "--ignored", "--nocapture"]).env(DIRECTORY, directory);
         if let Some(path) = &surroundings.output_file {
             program.env(OUTPUT_FILE, path);
         }
@@ -218,7 +216,7 @@ impl Served {
     }
 
     /// Where it listens; waits until it does.
-    pub fn address(&mut self) -> SocketAddr {
+    pub(crate) fn address(&mut self) -> SocketAddr {
         let begun = std::time::Instant::now();
         loop {
             if let Ok(port) = std::fs::read_to_string(port_file(&self.directory)) {
@@ -231,20 +229,20 @@ impl Served {
         }
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Asks for a clean stop and returns the exit code.
-    pub fn terminate(mut self) -> Option<i32> {
+    pub(crate) fn terminate(mut self) -> Option<i32> {
         // SAFETY: the child has not been waited for, so that its number is its own.
         unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
         self.child.wait().unwrap().code()
     }
 
     /// Waits for it to end by itself.
-    pub fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         let begun = std::time::Instant::now();
         while begun.elapsed() < PATIENCE {
             if self.child.try_wait().unwrap().is_some() {
@@ -265,31 +263,31 @@ impl Drop for Served {
 
 /// A response, read whole.
 #[derive(Debug)]
-pub struct Response {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    pub body: String,
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 impl Response {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 
-    pub fn json<T: serde::de::DeserializeOwned>(&self) -> T {
+    pub(crate) fn json<T: serde::de::DeserializeOwned>(&self) -> T {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 /// Sends raw bytes and reads one response.
-pub fn raw(address: SocketAddr, request: &[u8]) -> std::io::Result<Response> {
+pub(crate) fn raw(address: SocketAddr, request: &[u8]) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request)?;
     read_response(&mut stream)
 }
 
-pub fn read_response(stream: &mut TcpStream) -> std::io::Result<Response> {
+pub(crate) fn read_response(stream: &mut TcpStream) -> std::io::Result<Response> {
     let broken = || std::io::Error::other("no response");
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
@@ -320,11 +318,11 @@ pub fn read_response(stream: &mut TcpStream) -> std::io::Result<Response> {
 }
 
 /// `POST path` with headers.
-pub fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
+pub(crate) fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
     try_post(address, path, headers, body).unwrap()
 }
 
-pub fn try_post(
+pub(crate) fn try_post(
     address: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
@@ -340,25 +338,25 @@ pub fn try_post(
     raw(address, &request)
 }
 
-pub fn get(address: SocketAddr, path: &str) -> Response {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
     raw(address, format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).unwrap()
 }
 
 /// Calls with a key.
-pub fn call(address: SocketAddr, key: &str, command: &Command) -> Response {
+pub(crate) fn call(address: SocketAddr, key: &str, command: &Command) -> Response {
     post(address, "/call", &[("Idempotency-Key", key)], &serde_json::to_vec(command).unwrap())
 }
 
-pub fn deposit(account: &str, amount: i64) -> Command {
+pub(crate) fn deposit(account: &str, amount: i64) -> Command {
     Command::Deposit { account: account.to_owned(), amount }
 }
 
-pub fn view(address: SocketAddr) -> Bank {
+pub(crate) fn view(address: SocketAddr) -> Bank {
     post(address, "/query", &[], b"").json()
 }
 
 /// The value of a metric.
-pub fn metric(address: SocketAddr, name: &str) -> f64 {
+pub(crate) fn metric(address: SocketAddr, name: &str) -> f64 {
     let metrics = get(address, "/metrics").body;
     let line = metrics.lines().find(|line| line.split_whitespace().next() == Some(name));
     let value = line.and_then(|line| line.split_whitespace().nth(1));
@@ -366,7 +364,7 @@ pub fn metric(address: SocketAddr, name: &str) -> f64 {
 }
 
 /// Asks again until `done` holds, for what happens behind the service's back.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !done() {
         assert!(begun.elapsed() < PATIENCE, "{what}: did not come about");

@@ -1,9 +1,6 @@
 //! Campaigns on handlers of users: a sound one passes and is crashed everywhere; every planted fault is found, and told in a
 //! short history.
 
-#[path = "support/campaigns.rs"]
-mod campaigns;
-
 use mainstay::testing::{Campaign, CampaignFailure, Guarantee, campaign};
 use mainstay::{Context, Outcome, OutputId, Refusal, Service};
 use serde::de::DeserializeOwned;
@@ -120,11 +117,11 @@ fn bank<F: Flaw>(seeds: u64) -> Campaign<Bank<F>> {
 }
 
 fn found<F: Flaw>() -> CampaignFailure {
-    campaigns::found(&bank::<F>(200).report())
+    crate::found::found(&bank::<F>(200).report())
 }
 
 fn found_in_short<F: Flaw>(property: &str) -> CampaignFailure {
-    campaigns::found_in_short(&bank::<F>(200).report(), property, 3)
+    crate::found::found_in_short(&bank::<F>(200).report(), property, 3)
 }
 
 #[derive(Default, Clone, Serialize, Deserialize)]
@@ -230,7 +227,7 @@ impl Flaw for OverdrawsAfterABonus {
 fn an_invariant_that_a_rare_sequence_breaks_is_found() {
     let failure = found_in_short::<OverdrawsAfterABonus>("invariant");
     assert!(failure.what.contains("the bank has 1844674407"), "{failure}");
-    assert!(failure.what.contains("tests/campaign.rs:"), "it names the assertion: {failure}");
+    assert!(failure.what.contains("tests/campaigns/services.rs:"), "it names the assertion: {failure}");
 }
 
 #[derive(Default, Clone, Serialize, Deserialize)]

@@ -1,9 +1,6 @@
 //! Campaigns on instances over several nodes: sound ones pass and are crashed everywhere; every planted fault is found, and told in a
 //! short history.
 
-#[path = "support/campaigns.rs"]
-mod campaigns;
-
 use mainstay::instance::{Caller, Context, Instance, Key, Node, Reply};
 use mainstay::testing::{Call, CampaignFailure, Guarantee, InstanceCampaign, campaign_of_instances};
 use mainstay::{Outcome, OutputId, Policy, Refusal};
@@ -177,11 +174,11 @@ fn bank<F: Flaw>(seeds: u64) -> InstanceCampaign {
 }
 
 fn found<F: Flaw>() -> CampaignFailure {
-    campaigns::found(&bank::<F>(100).report())
+    crate::found::found(&bank::<F>(100).report())
 }
 
 fn found_in_short<F: Flaw>(property: &str) -> CampaignFailure {
-    campaigns::found_in_short(&bank::<F>(100).report(), property, 2)
+    crate::found::found_in_short(&bank::<F>(100).report(), property, 2)
 }
 
 #[derive(Default, Clone, Serialize, Deserialize)]
@@ -305,7 +302,7 @@ impl Flaw for LosesACoin {
 fn an_invariant_over_two_instances_is_found_broken() {
     let failure = found_in_short::<LosesACoin>("invariant");
     assert!(failure.what.contains("money came from nowhere, or is gone"), "{failure}");
-    assert!(failure.what.contains("tests/campaign_of_instances.rs:"), "it names the assertion: {failure}");
+    assert!(failure.what.contains("tests/campaigns/instances.rs:"), "it names the assertion: {failure}");
     assert_eq!(failure.shortest.1, 0, "{failure}");
 }
 

@@ -1,13 +1,11 @@
 //! A service whose state reads back as something else: no checkpoint of it is kept, and its log stays.
 
-mod support;
-
+use crate::support::{metric, post};
 use mainstay::{Context, Refusal, Server, Service};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use support::{metric, post};
 
 /// Left out when it is `None`, which only a format that names its fields can read back.
 #[derive(Default, Serialize, Deserialize)]

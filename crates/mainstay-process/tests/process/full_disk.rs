@@ -1,7 +1,6 @@
 //! A start on a full disk: what is there is replayed and read, nothing new is taken, and with space it goes on by itself.
 
-mod support;
-
+use crate::support::{Memo, World, config, key};
 use mainstay_journal::journal::Health;
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::storage::Storage;
@@ -9,7 +8,6 @@ use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::{Effect, Reply, Unavailable};
 use mainstay_process::event::{Event, ReplyToken};
 use std::time::Duration;
-use support::{World, config, key};
 
 /// Long lines fill a page quickly.
 fn line(number: u64) -> String {
@@ -59,7 +57,7 @@ fn refused_for_want_of_space(world: &mut World, token: u64) {
 #[test]
 fn it_is_read_and_answers_duplicates_until_there_is_space_and_then_goes_on() {
     let (world, taken) = filled();
-    let mut world = World::open(world.killed(), without_checkpoints(1), support::Memo::default())
+    let mut world = World::open(world.killed(), without_checkpoints(1), Memo::default())
         .expect("it starts on a full disk");
     let end = world.report.end;
     assert_eq!(world.process.journal().end(), end, "there is no room for the first record of this life");
@@ -103,7 +101,7 @@ fn it_is_read_and_answers_duplicates_until_there_is_space_and_then_goes_on() {
 #[test]
 fn the_version_of_a_life_stands_before_its_first_delivery() {
     let (world, taken) = filled();
-    let mut world = World::open(world.killed(), without_checkpoints(1), support::Memo::default())
+    let mut world = World::open(world.killed(), without_checkpoints(1), Memo::default())
         .expect("it starts on a full disk");
     world.settle();
     world.storage.limit_space(None);

@@ -1,7 +1,7 @@
 //! Three processes that talk: a request goes through all of them and back, whatever crashes on the way.
 
-mod support;
-
+use crate::support::net::{Beyond, Net, names};
+use crate::support::{Memo, World, config, key, request};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_process::config::Config;
 use mainstay_process::effect::Effect;
@@ -11,8 +11,6 @@ use mainstay_process::recover::RecoverError;
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::NodeId;
 use mainstay_types::level::Level;
-use support::key;
-use support::net::{Beyond, Net, names};
 
 /// Returns how often a node that did not fail rolled back.
 fn run(policy: Policy, level: Level, seed: u64, crashes: usize) -> u32 {
@@ -108,8 +106,8 @@ fn a_request_goes_round_and_comes_back_under_every_policy() {
 #[test]
 fn a_policy_that_needs_other_nodes_is_refused_to_a_process_that_stands_alone() {
     for policy in Policy::ALL {
-        let alone = Config { policy, ..support::config() };
-        let opened = support::World::open(MemoryStorage::default(), alone, support::Memo::default());
+        let alone = Config { policy, ..config() };
+        let opened = World::open(MemoryStorage::default(), alone, Memo::default());
         let refused = matches!(opened, Err(RecoverError::StandsAlone { policy: named }) if named == policy);
         assert_eq!(refused, !matches!(policy, Policy::Immediate | Policy::Deferred), "{policy}");
     }
@@ -122,7 +120,7 @@ fn a_message_that_is_too_long_is_a_failure_of_its_handler() {
     // Within the limit as a request; the handler adds its own words to it.
     let long = "x".repeat(510);
     let machine = net.nodes.get_mut(&NodeId(1)).expect("it runs");
-    machine.step(support::request(0, key("long"), &long));
+    machine.step(request(0, key("long"), &long));
     let abandoned = |effect: &Effect| matches!(effect, Effect::Abandon(why) if why.message.contains("a message has at most 512"));
     assert!(machine.other.iter().any(abandoned), "{:?}", machine.other);
 }

@@ -1,11 +1,10 @@
 //! The example `shop` on two nodes, each a process of its own, that are killed with -9 while orders are under way.
 
-mod support;
-
 #[allow(dead_code, reason = "its `main` is not run here")]
-#[path = "../examples/shop.rs"]
+#[path = "../../examples/shop.rs"]
 mod shop;
 
+use crate::support::{PATIENCE, Response, get, own_loopback, try_post, until};
 use mainstay::Level;
 use mainstay_client::{Client, Options};
 use mainstay_tls::testing::Authority;
@@ -16,7 +15,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Response, get, own_loopback, try_post, until};
 
 /// The flags of a child, one in each line.
 const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
@@ -85,7 +83,9 @@ impl Shop {
         let flags: Vec<_> =
             flags.into_iter().chain(tls).flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
         let mut program = Command::new(std::env::current_exe().unwrap());
-        program.args(["child", "--exact", "--ignored", "--nocapture"]).env(FLAGS, flags.join("\n"));
+        program
+            .args(["shop_on_two_nodes::child", "--exact", "--ignored", "--nocapture"])
+            .env(FLAGS, flags.join("\n"));
         program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 

@@ -1,7 +1,6 @@
 //! What a cluster went wrong with once, step by step.
 
-mod support;
-
+use crate::support::net::{Beyond, Net, names};
 use mainstay_channel::frame::{Frame, split};
 use mainstay_process::effect::Effect;
 use mainstay_process::event::{Event, PeerEvent};
@@ -12,7 +11,6 @@ use mainstay_types::id::{DeliveryIndex, NodeId};
 use mainstay_types::level::Level;
 use std::collections::VecDeque;
 use std::time::Duration;
-use support::net::{Beyond, Net, names};
 
 /// The request's own record is safe long before the one of the message that led to its answer: repeated in between, it waits like the first.
 #[test]

@@ -1,7 +1,6 @@
 //! Messages between instances of two nodes in this process: in order, each once, also around one that its receiver cannot take.
 
-mod support;
-
+use crate::support::{metric, own_loopback, until};
 use mainstay::cluster::Cluster;
 use mainstay::instance::{Context, Instance, Never, Node, Reply};
 use mainstay::{Policy, Refusal, Running};
@@ -9,7 +8,6 @@ use mainstay_client::{Client, Options};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use support::{metric, own_loopback, until};
 
 /// Tells a receiver what it is given.
 #[derive(Default, Serialize, Deserialize)]

@@ -1,7 +1,6 @@
 //! Another version of a handler over the same directory, and replays that are watched.
 
-mod support;
-
+use crate::support::{Machine, Memo, World, config};
 use mainstay_channel::limits::Limits as LinkLimits;
 use mainstay_journal::journal::Journal;
 use mainstay_journal::memory::HeapPages;
@@ -19,7 +18,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use support::{Machine, Memo, World, config};
 
 const STORE: StoreId = StoreId([9; 16]);
 

@@ -2,10 +2,10 @@
 
 mod region;
 mod scenarios;
-#[path = "../support/mod.rs"]
-mod support;
 mod taking;
 
+use self::region::{Entries, Link, Region};
+use crate::support::{Drawn, Memo, World, config};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_process::config::{Config, Limits};
 use mainstay_process::effect::{Effect, Reply};
@@ -16,11 +16,9 @@ use mainstay_process::kept::manifest::Sizes;
 use mainstay_process::kept::shelf::Shelf;
 use mainstay_process::kept::{KeptError, Trouble};
 use mainstay_types::level::Level;
-use region::{Entries, Link, Region};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use support::{Drawn, Memo, World, config};
 
 /// Small, so that records take several writes, and each checkpoint several keys.
 const SMALL: Sizes = Sizes { piece_bytes: 256, write_bytes_max: 512, chunk_bytes: 1500, stretches_max: 7 };

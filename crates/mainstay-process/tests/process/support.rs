@@ -1,7 +1,5 @@
 //! A process on a disk in memory, stepped by hand: nothing happens that the test did not ask for.
 
-#![allow(dead_code, reason = "each test file uses its own part of this")]
-
 pub(crate) mod net;
 
 use mainstay_journal::catalog::Catalog;

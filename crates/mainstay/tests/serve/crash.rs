@@ -1,7 +1,9 @@
 //! kill -9 of a real process, clean stops, panics and aborts of the handler.
 
-mod support;
-
+use crate::support::{
+    Bank, Command, Receipt, Served, Surroundings, call, deposit, get, metric, next_in_chain, server,
+    try_post, until, view,
+};
 use mainstay_client::{Client, Options};
 use mainstay_disk::record::RecordOptions;
 use mainstay_disk::recording::{Entry, Recording};
@@ -10,16 +12,6 @@ use mainstay_process::event::Identity;
 use mainstay_process::recover::RecoverError;
 use mainstay_runtime::service::StartError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{
-    Bank, Command, Receipt, Served, Surroundings, call, deposit, get, metric, next_in_chain, server,
-    try_post, until, view,
-};
-
-#[test]
-#[ignore = "not a test: the service that other tests start and kill"]
-fn child() {
-    support::run_child();
-}
 
 #[test]
 fn the_same_request_after_kill_9_gets_the_same_answer() {

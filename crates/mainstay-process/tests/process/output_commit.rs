@@ -1,7 +1,6 @@
 //! Nothing leaves before what it depends on is safe: answers, duplicates, reads, errors, outputs.
 
-mod support;
-
+use crate::support::{World, config, key};
 use mainstay_process::effect::{Effect, Reply, Unavailable};
 use mainstay_process::event::{Event, ReplyToken, Resolution};
 use mainstay_process::handler::Outcome;
@@ -9,7 +8,6 @@ use mainstay_process::port::{OutputState, Port, PortIndex};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::id::OutputId;
 use mainstay_types::level::Level;
-use support::{World, config, key};
 
 #[test]
 fn one_sync_releases_the_answers_of_all_that_came_before_it() {

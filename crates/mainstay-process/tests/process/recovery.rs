@@ -1,7 +1,6 @@
 //! After a crash the same history gives the same state; what does not is refused with the place and the reason.
 
-mod support;
-
+use crate::support::{Memo, World, config, key};
 use mainstay_journal::storage::Storage;
 use mainstay_process::checkpoint;
 use mainstay_process::config::{Config, Limits};
@@ -11,7 +10,6 @@ use mainstay_process::event::{Event, Identity, ReplyToken};
 use mainstay_process::recover::RecoverError;
 use mainstay_types::id::{ClientId, Sequence, ThreadId};
 use mainstay_types::time::Time;
-use support::{Memo, World, config, key};
 
 fn client(client: ClientId, sequence: u64) -> Identity {
     Identity::Client { client, thread: ThreadId(0), sequence: Sequence(sequence) }

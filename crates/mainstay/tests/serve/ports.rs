@@ -1,20 +1,12 @@
 //! Output ports against real receivers, across crashes of the service and of the connection.
 
-mod support;
-
+use crate::support::{Command, Served, Surroundings, call, get, post, server, until, view};
 use mainstay::{Guarantee, OutputPort};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use support::{Command, Served, Surroundings, call, get, post, server, until, view};
-
-#[test]
-#[ignore = "not a test: the service that other tests start and kill"]
-fn child() {
-    support::run_child();
-}
 
 /// What a receiver does with the next requests; the last one stays.
 #[derive(Clone, Copy, Debug)]

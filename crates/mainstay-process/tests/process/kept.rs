@@ -1,7 +1,6 @@
 //! Level peers: what leaves waits for the region that keeps the log, and a process comes back from nothing but what that has.
 
-mod support;
-
+use crate::support::{Drawn, Memo, World, config, key};
 use mainstay_journal::fill::{Filling, Origin, read_bytes};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::reader::ReadError;
@@ -16,7 +15,6 @@ use mainstay_types::id::Lsn;
 use mainstay_types::level::Level;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::{Drawn, Memo, World, config, key};
 
 fn peers() -> Config {
     Config { level: Level::Peers, ..config() }

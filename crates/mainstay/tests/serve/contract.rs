@@ -1,13 +1,11 @@
 //! The HTTP contract: what is answered, and that nothing malformed is ever logged.
 
-mod support;
-
+use crate::support::{
+    Bank, Command, PATIENCE, Receipt, call, deposit, get, metric, open_the_door, post, raw, read_response,
+    server, try_post, until, until_somebody_waits, view,
+};
 use std::io::Write;
 use std::net::TcpStream;
-use support::{
-    Bank, Command, Receipt, call, deposit, get, metric, open_the_door, post, raw, read_response, server,
-    try_post, until_somebody_waits, view,
-};
 
 #[test]
 fn a_key_gives_the_first_answer_again_and_no_other_body() {
@@ -174,7 +172,7 @@ fn over_each_limit_there_is_a_503_and_a_time_to_come_back() {
     let mut held: Vec<TcpStream> = Vec::new();
     let refused = loop {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /health HTTP/1.1\r\nhost: t\r\n\r\n").unwrap();
         match read_response(&mut stream) {
             Ok(response) if response.status == 200 => held.push(stream),
@@ -186,7 +184,7 @@ fn over_each_limit_there_is_a_503_and_a_time_to_come_back() {
         assert_eq!((refused.status, refused.header("mainstay-error")), (503, Some("busy-connections")));
     }
     drop(held);
-    support::until("a free connection", || {
+    until("a free connection", || {
         try_post(address, "/query", &[], b"").is_ok_and(|response| response.status == 200)
     });
 }

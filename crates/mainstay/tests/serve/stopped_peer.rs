@@ -1,7 +1,6 @@
 //! A node that does not go on keeps another's messages pinned: its memory stays bounded, and all of them arrive when it does.
 
-mod support;
-
+use crate::support::{PATIENCE, Response, get, own_loopback, post, until};
 use mainstay::Refusal;
 use mainstay::instance::{Context, Instance, Never, Node, Reply};
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Response, get, own_loopback, until};
 
 /// The flags of a child, one in each line.
 const FLAGS: &str = "MAINSTAY_TEST_FLAGS";
@@ -120,7 +118,9 @@ impl Served {
         ];
         let flags: Vec<_> = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
         let mut program = Command::new(std::env::current_exe().unwrap());
-        program.args(["child", "--exact", "--ignored", "--nocapture"]).env(FLAGS, flags.join("\n"));
+        program
+            .args(["stopped_peer::child", "--exact", "--ignored", "--nocapture"])
+            .env(FLAGS, flags.join("\n"));
         let child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut served = Self { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)) };
         let begun = Instant::now();
@@ -148,7 +148,7 @@ impl Served {
 
     fn post(&self, path: &str, key: Option<&str>) -> Response {
         let headers: Vec<_> = key.iter().map(|key| ("Idempotency-Key", *key)).collect();
-        support::post(self.address, path, &headers, b"null")
+        post(self.address, path, &headers, b"null")
     }
 
     fn metric_of(&self, name: &str, peer: u64) -> u64 {

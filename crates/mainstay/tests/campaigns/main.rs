@@ -1,0 +1,5 @@
+//! What campaigns find in handlers of users.
+
+mod found;
+mod instances;
+mod services;
