@@ -1,5 +1,5 @@
-//! `mainstay outputs`: what a running service holds back or has sent without an answer yet, and resolving what is in
-//! doubt.
+//! `mainstay outputs`: what a running service holds back or has sent without an answer yet, and deciding
+//! about what is in doubt or does not get through.
 
 use crate::asking::{ANSWER_TIMEOUT, agent, get, url_of};
 use crate::verdict::{UsageError, Verdict};

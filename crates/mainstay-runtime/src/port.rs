@@ -184,13 +184,13 @@ pub(crate) type Report = Arc<dyn Fn(OutputId, Sent) + Send + Sync>;
 
 /// What carries the outputs of one port. Dropping it stops its threads after what they have in hand.
 pub(crate) trait Carry: Send + Sync {
-    /// Takes an output; ignores one that it has already and not reported yet.
+    /// Takes an output; of one that it has already and not reported yet, only that it is to go on.
     fn carry(&self, output: Output);
     /// Begins no other attempt to deliver this output, and forgets it: a person has decided.
     fn withdraw(&self, id: OutputId) {
         unreachable!("output {id}: lines are not withdrawn");
     }
-    /// Forgets what it has not begun to send: the process that released it is gone, and the one recovered in its place decides anew.
+    /// Begins nothing any more: the process that released it all is gone, and the one recovered in its place decides anew.
     fn forget_waiting(&self);
     /// What it is doing.
     fn status(&self) -> PortStatus;

@@ -25,9 +25,9 @@ const PAGE_BYTES_MIN: usize = 4096;
 
 /// A handler of any type, which the exercise that made it knows again. Behind a pointer, so that the simulator is compiled once and not for each
 /// service.
-pub trait AnyHandler: Handler + Any {}
+pub trait ExercisedHandler: Handler + Any {}
 
-impl<H: Handler + Any> AnyHandler for H {}
+impl<H: Handler + Any> ExercisedHandler for H {}
 
 /// A service of a user, bytes in and bytes out, with what is asked of it and what must always hold.
 pub trait Exercise: Sync {
@@ -38,7 +38,7 @@ pub trait Exercise: Sync {
     fn ports(&self) -> &[Port];
 
     /// A handler that nothing was delivered to yet.
-    fn handler(&self) -> Box<dyn AnyHandler>;
+    fn handler(&self) -> Box<dyn ExercisedHandler>;
 
     /// The body of a request, of at most [`Self::body_bytes_max`] bytes. The same draws give the same body.
     fn request(&self, random: &mut Random) -> Vec<u8>;
@@ -109,7 +109,7 @@ impl<'a> Exercised<'a> {
 }
 
 impl<'a> Subject for Exercised<'a> {
-    type Handler = Box<dyn AnyHandler>;
+    type Handler = Box<dyn ExercisedHandler>;
     type FailureFree = Alone<'a>;
 
     fn settle(&self, config: &mut Config, geometry: &mut Geometry) {
@@ -125,7 +125,7 @@ impl<'a> Subject for Exercised<'a> {
         geometry.page_bytes = u32::try_from(page_bytes).expect("a request has less than 2 GiB");
     }
 
-    fn handler(&self) -> Box<dyn AnyHandler> {
+    fn handler(&self) -> Box<dyn ExercisedHandler> {
         self.exercise.handler()
     }
 
@@ -177,7 +177,7 @@ impl<'a> Subject for Exercised<'a> {
 /// A user's handler in a run without failures.
 pub(crate) struct Alone<'a> {
     exercise: &'a dyn Exercise,
-    handler: Box<dyn AnyHandler>,
+    handler: Box<dyn ExercisedHandler>,
     restores: bool,
 }
 
@@ -203,6 +203,7 @@ impl FailureFree for Alone<'_> {
                 return Err(Violation::new(Property::HandlerPanics, what).into());
             }
         };
+        // The handler itself: the box around it is one, too.
         let asserted = catch_unwind(AssertUnwindSafe(|| self.exercise.assert_invariant(&*self.handler)));
         if let Err(payload) = asserted {
             let what = format!(

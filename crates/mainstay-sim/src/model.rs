@@ -161,7 +161,8 @@ impl<F: FailureFree> Model<F> {
             Delivery::Resolved { output, resolution } => {
                 done.settled = match resolution {
                     Resolution::SendAgain => {
-                        done.send_again = Some(*output);
+                        let is_open = self.outputs.get(output).is_some_and(|emitted| !emitted.settled);
+                        done.send_again = is_open.then_some(*output);
                         None
                     }
                     Resolution::Delivered => self.settle(*output, &Outcome::Delivered { status: 0 }),

@@ -44,7 +44,7 @@ use crate::typed::{Typed, check};
 use mainstay_process::port::Port;
 use mainstay_runtime::service::Unfit;
 use mainstay_sim::campaign::{CampaignOptions, run};
-use mainstay_sim::exercise::{AnyHandler, Exercise};
+use mainstay_sim::exercise::{Exercise, ExercisedHandler};
 use mainstay_sim::run::SimProgress;
 use serde::Serialize;
 use serde_json::Value;
@@ -203,7 +203,7 @@ impl<S: Service> Exercise for Untyped<'_, S> {
         &self.0.ports
     }
 
-    fn handler(&self) -> Box<dyn AnyHandler> {
+    fn handler(&self) -> Box<dyn ExercisedHandler> {
         Box::new(Typed((self.0.make)()))
     }
 

@@ -40,7 +40,7 @@ pub enum Delivery {
         /// The client whose place it takes; set when the registration is logged.
         replaces: Option<ClientId>,
     },
-    /// A person resolved an output in doubt.
+    /// A person decided about an output.
     Resolved {
         /// Which.
         output: OutputId,

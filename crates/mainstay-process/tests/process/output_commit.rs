@@ -174,6 +174,15 @@ fn who_gives_an_output_up_too_late_is_told_so() {
     world.step(Event::Resolve { token: ReplyToken(2), output, resolution: Resolution::Abandon });
     world.settle();
     assert_eq!((world.reply(2), withdrawn(&world)), (Some(Reply::NoSuchOutput), vec![]));
+
+    world.say(3, "send maybe hello");
+    world.settle();
+    let output = world.outputs[1].id;
+    world.step(Event::OutputInDoubt { output });
+    world.step(Event::Output { output, outcome: Outcome::Delivered { status: 200 } });
+    world.step(Event::Resolve { token: ReplyToken(4), output, resolution: Resolution::SendAgain });
+    world.settle();
+    assert_eq!((world.reply(4), world.outputs.len()), (Some(Reply::NoSuchOutput), 2));
 }
 
 #[test]

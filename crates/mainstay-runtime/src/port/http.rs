@@ -105,7 +105,7 @@ struct Job {
     /// Why the last attempt did not get through.
     trouble: Option<String>,
     /// Whether the attempt that a thread has in hand is the last one, however it ends: a person has decided about the output, or the process that
-    /// released it is gone.
+    /// released it is gone. Not any more when another process releases it meanwhile.
     forgotten: bool,
 }
 
@@ -116,10 +116,21 @@ struct Attempted {
     number: u32,
 }
 
+/// How an attempt ended, and why for people.
 enum Attempt {
-    Over(Sent),
-    /// Not now, and why.
+    Over(Sent, String),
+    /// Not now.
     Again(String),
+}
+
+/// What becomes of an output that did not get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// It was the last attempt.
+    No,
+    Quietly,
+    /// And is to be complained about.
+    Loudly,
 }
 
 /// What the status of an answer says of the output.
@@ -209,6 +220,13 @@ impl Drop for HttpPort {
     }
 }
 
+impl Job {
+    fn forget(&mut self) {
+        self.forgotten = true;
+        self.trouble = None;
+    }
+}
+
 impl Queue {
     fn take(&mut self, output: Output, due: Instant) {
         let id = output.id;
@@ -229,7 +247,7 @@ impl Queue {
         if self.due.len() < before {
             self.jobs.remove(&id);
         } else if let Some(job) = self.jobs.get_mut(&id) {
-            job.forgotten = true;
+            job.forget();
         }
     }
 
@@ -237,7 +255,7 @@ impl Queue {
         while let Some((_, id)) = self.due.pop_first() {
             self.jobs.remove(&id);
         }
-        self.jobs.values_mut().for_each(|job| job.forgotten = true);
+        self.jobs.values_mut().for_each(Job::forget);
     }
 
     fn status(&self) -> PortStatus {
@@ -251,26 +269,26 @@ impl Queue {
         match sent {
             Sent::Ended(Outcome::Delivered { .. }) => self.status.delivered += 1,
             Sent::Ended(_) => self.status.refused += 1,
-            Sent::InDoubt => self.status.in_doubt += u64::from(!forgotten),
+            Sent::InDoubt => self.status.in_doubt += 1,
         }
         !forgotten
     }
 
-    /// Puts an output back until it is `due`; says whether `why` is to be complained about.
-    fn again(&mut self, id: OutputId, now: Instant, due: Instant, why: &str) -> bool {
+    /// Puts an output back until it is `due`.
+    fn again(&mut self, id: OutputId, now: Instant, due: Instant, why: &str) -> Kept {
         let job = self.jobs.get_mut(&id).expect("a job leaves the queue only when it has ended, or was due");
         if job.forgotten {
             self.jobs.remove(&id);
-            return false;
+            return Kept::No;
         }
         job.trouble = Some(why.to_owned());
         self.status.repeated += 1;
         self.due.insert((due, id));
-        let complains = self.complained.is_none_or(|before| now - before >= COMPLAINT_PAUSE);
-        if complains {
-            self.complained = Some(now);
+        if self.complained.is_some_and(|before| now - before < COMPLAINT_PAUSE) {
+            return Kept::Quietly;
         }
-        complains
+        self.complained = Some(now);
+        Kept::Loudly
     }
 }
 
@@ -283,31 +301,62 @@ impl Shared {
         while let Some(attempted) = self.next() {
             let id = attempted.output.id;
             match self.attempt(&attempted) {
-                Attempt::Over(sent) => {
-                    if !self.lock().ended(id, &sent) {
-                        let key = &attempted.output.key;
-                        tracing::warn!(
-                            port = self.name,
-                            key,
-                            ?sent,
-                            "an attempt ended that was under way when its output was given up, or the service recovered in place"
-                        );
+                Attempt::Over(sent, why) => {
+                    let awaited = self.lock().ended(id, &sent);
+                    match sent {
+                        _ if !awaited => self.tell_of_a_last_attempt(&attempted.output, &why),
+                        Sent::InDoubt => self.tell_of_doubt(&attempted.output, &why),
+                        Sent::Ended(Outcome::Refused { .. }) => {
+                            self.tell_of_a_refusal(&attempted.output, &why);
+                        }
+                        Sent::Ended(_) => {}
                     }
                     (self.report)(id, sent);
                 }
                 Attempt::Again(why) => {
                     tracing::debug!(port = self.name, %id, why, "an output did not get through");
                     let now = Instant::now();
-                    if self.lock().again(id, now, now + self.pause(attempted.number), &why) {
-                        tracing::warn!(
+                    let kept = self.lock().again(id, now, now + self.pause(attempted.number), &why);
+                    match kept {
+                        Kept::No => self.tell_of_a_last_attempt(&attempted.output, &why),
+                        Kept::Quietly => {}
+                        Kept::Loudly => tracing::warn!(
                             port = self.name,
                             why,
                             "outputs are kept and sent again until they get through"
-                        );
+                        ),
                     }
                 }
             }
         }
+    }
+
+    fn tell_of_a_last_attempt(&self, output: &Output, why: &str) {
+        tracing::warn!(
+            port = self.name,
+            key = output.key,
+            why,
+            "this was the last attempt to send an output: while it was under way the output was given up, or the service recovered from a panic"
+        );
+    }
+
+    fn tell_of_doubt(&self, output: &Output, why: &str) {
+        tracing::warn!(
+            port = self.name,
+            key = output.key,
+            why,
+            "an output may have taken effect or not: it is in doubt until somebody decides (`mainstay outputs`)"
+        );
+    }
+
+    fn tell_of_a_refusal(&self, output: &Output, why: &str) {
+        tracing::warn!(
+            port = self.name,
+            key = output.key,
+            bytes = output.body.len(),
+            why,
+            "the receiver refused an output for good: it is not sent again, and the service is told (`output_settled`)"
+        );
     }
 
     /// The next job that is due, counted as attempted; `None` when the port is closing.
@@ -321,8 +370,7 @@ impl Shared {
             match queue.due.first().copied() {
                 Some((due, id)) if due <= now => {
                     queue.due.pop_first();
-                    let job =
-                        queue.jobs.get_mut(&id).expect("a job leaves the queue only in a thread's hand");
+                    let job = queue.jobs.get_mut(&id).expect("what is due is in the queue");
                     job.attempts += 1;
                     return Some(Attempted { output: Arc::clone(&job.output), number: job.attempts });
                 }
@@ -338,7 +386,10 @@ impl Shared {
     fn attempt(&self, Attempted { output, number }: &Attempted) -> Attempt {
         if self.guarantee == Guarantee::Asked && (output.again || *number > 1) {
             match self.ask(&output.key) {
-                Ok(true) => return Attempt::Over(Sent::Ended(Outcome::Delivered { status: 200 })),
+                Ok(true) => {
+                    let delivered = Sent::Ended(Outcome::Delivered { status: 200 });
+                    return Attempt::Over(delivered, "the receiver has it".to_owned());
+                }
                 Ok(false) => {}
                 Err(why) => return Attempt::Again(why),
             }
@@ -350,45 +401,27 @@ impl Shared {
             .header("Idempotency-Key", &output.key)
             .send(&output.body[..]);
         match sent {
-            Ok(response) => self.answered(output, response.status().as_u16()),
+            Ok(response) => self.answered(response.status().as_u16()),
             Err(error) if never_connected(&error) => {
                 Attempt::Again(format!("the receiver is not reached: {error}"))
             }
             Err(error) => {
                 let why = format!("the receiver gives no answer: {error}");
                 match self.guarantee {
-                    Guarantee::AtMostOnce => self.in_doubt(output, &why),
+                    Guarantee::AtMostOnce => Attempt::Over(Sent::InDoubt, why),
                     _ => Attempt::Again(why),
                 }
             }
         }
     }
 
-    fn in_doubt(&self, output: &Output, why: &str) -> Attempt {
-        tracing::warn!(
-            port = self.name,
-            key = output.key,
-            why,
-            "an output may have taken effect or not: it is in doubt until somebody decides (`mainstay outputs`)"
-        );
-        Attempt::Over(Sent::InDoubt)
-    }
-
-    fn answered(&self, output: &Output, status: u16) -> Attempt {
+    fn answered(&self, status: u16) -> Attempt {
+        let why = format!("the receiver answers {status}");
         match verdict(status, self.guarantee, &self.settings.refusals) {
-            Verdict::Delivered => Attempt::Over(Sent::Ended(Outcome::Delivered { status })),
-            Verdict::Refused => {
-                tracing::warn!(
-                    port = self.name,
-                    key = output.key,
-                    bytes = output.body.len(),
-                    status,
-                    "the receiver refused an output for good: it is not sent again, and the service is told (`output_settled`)"
-                );
-                Attempt::Over(Sent::Ended(Outcome::Refused { status }))
-            }
-            Verdict::InDoubt => self.in_doubt(output, &format!("the receiver answers {status}")),
-            Verdict::Again => Attempt::Again(format!("the receiver answers {status}")),
+            Verdict::Delivered => Attempt::Over(Sent::Ended(Outcome::Delivered { status }), why),
+            Verdict::Refused => Attempt::Over(Sent::Ended(Outcome::Refused { status }), why),
+            Verdict::InDoubt => Attempt::Over(Sent::InDoubt, why),
+            Verdict::Again => Attempt::Again(why),
         }
     }
 
@@ -471,10 +504,10 @@ mod tests {
             .filter(|seconds| {
                 queue.take(output(1), start);
                 let now = start + Duration::from_secs(*seconds);
-                let complains = queue.again(OutputId(1), now, now, "the receiver answers 404");
+                let kept = queue.again(OutputId(1), now, now, "the receiver answers 404");
                 // On and off.
                 queue.ended(OutputId(1), &Sent::Ended(Outcome::Delivered { status: 200 }));
-                complains
+                kept == Kept::Loudly
             })
             .collect();
         assert_eq!(complains, [0, 300, 700]);
@@ -494,7 +527,7 @@ mod tests {
         assert_eq!((queue.status().trouble, queue.status().in_doubt), (None, 1));
     }
 
-    fn again(queue: &mut Queue, id: u64) -> bool {
+    fn again(queue: &mut Queue, id: u64) -> Kept {
         let now = Instant::now();
         queue.again(OutputId(id), now, now, "the receiver answers 404")
     }
@@ -509,9 +542,12 @@ mod tests {
         queue.withdraw(OutputId(2));
         queue.withdraw(OutputId(3));
         assert_eq!(queue.status().waiting, 2, "threads have them in hand");
-        assert!(!again(&mut queue, 2), "nobody complains about what is over");
+        assert_eq!(again(&mut queue, 2), Kept::No);
         assert!(!queue.ended(OutputId(3), &Sent::InDoubt));
-        assert_eq!((queue.due.len(), queue.status()), (0, PortStatus::default()));
+        assert_eq!(
+            (queue.due.len(), queue.status()),
+            (0, PortStatus { in_doubt: 1, ..PortStatus::default() })
+        );
         queue.withdraw(OutputId(9));
     }
 
@@ -519,14 +555,16 @@ mod tests {
     fn what_is_in_hand_when_the_process_goes_is_tried_again_only_for_the_one_in_its_place() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         (1..=2).for_each(|id| queue.take(output(id), now));
+        again(&mut queue, 1);
         queue.due.clear();
         queue.take(output(3), now);
+        assert!(queue.status().trouble.is_some());
         queue.forget();
         assert_eq!((queue.due.len(), queue.status().waiting), (0, 2), "one waited, threads have two in hand");
+        assert_eq!(queue.status().trouble, None, "who asks would be told that it is sent again");
         queue.take(output(2), now);
         assert!(queue.due.is_empty(), "a thread has it in hand still");
-        again(&mut queue, 1);
-        again(&mut queue, 2);
+        assert_eq!([again(&mut queue, 1), again(&mut queue, 2)], [Kept::No, Kept::Quietly]);
         assert_eq!(queue.due.iter().map(|(_, id)| id.0).collect::<Vec<_>>(), [2]);
         assert!(queue.ended(OutputId(2), &Sent::InDoubt));
     }
