@@ -19,6 +19,12 @@ const REFUSALS: [u16; 3] = [400, 413, 422];
 /// A receiver that does not take outputs, for long or on and off, is not complained about more often.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(300);
 
+const LAST_ATTEMPT: &str = "this was the last attempt to send an output: while it was under way the output was given up, or the service \
+                            recovered from a panic";
+const IN_DOUBT: &str =
+    "an output may have taken effect or not: it is in doubt until somebody decides (`mainstay outputs`)";
+const REFUSED: &str = "the receiver refused an output for good: it is not sent again, and the service is told (`output_settled`)";
+
 /// Settings of an HTTP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpSettings {
@@ -304,10 +310,10 @@ impl Shared {
                 Attempt::Over(sent, why) => {
                     let awaited = self.lock().ended(id, &sent);
                     match sent {
-                        _ if !awaited => self.tell_of_a_last_attempt(&attempted.output, &why),
-                        Sent::InDoubt => self.tell_of_doubt(&attempted.output, &why),
+                        _ if !awaited => self.tell(&attempted, &why, LAST_ATTEMPT),
+                        Sent::InDoubt => self.tell(&attempted, &why, IN_DOUBT),
                         Sent::Ended(Outcome::Refused { .. }) => {
-                            self.tell_of_a_refusal(&attempted.output, &why);
+                            self.tell(&attempted, &why, REFUSED);
                         }
                         Sent::Ended(_) => {}
                     }
@@ -318,7 +324,7 @@ impl Shared {
                     let now = Instant::now();
                     let kept = self.lock().again(id, now, now + self.pause(attempted.number), &why);
                     match kept {
-                        Kept::No => self.tell_of_a_last_attempt(&attempted.output, &why),
+                        Kept::No => self.tell(&attempted, &why, LAST_ATTEMPT),
                         Kept::Quietly => {}
                         Kept::Loudly => tracing::warn!(
                             port = self.name,
@@ -331,32 +337,8 @@ impl Shared {
         }
     }
 
-    fn tell_of_a_last_attempt(&self, output: &Output, why: &str) {
-        tracing::warn!(
-            port = self.name,
-            key = output.key,
-            why,
-            "this was the last attempt to send an output: while it was under way the output was given up, or the service recovered from a panic"
-        );
-    }
-
-    fn tell_of_doubt(&self, output: &Output, why: &str) {
-        tracing::warn!(
-            port = self.name,
-            key = output.key,
-            why,
-            "an output may have taken effect or not: it is in doubt until somebody decides (`mainstay outputs`)"
-        );
-    }
-
-    fn tell_of_a_refusal(&self, output: &Output, why: &str) {
-        tracing::warn!(
-            port = self.name,
-            key = output.key,
-            bytes = output.body.len(),
-            why,
-            "the receiver refused an output for good: it is not sent again, and the service is told (`output_settled`)"
-        );
+    fn tell(&self, Attempted { output, .. }: &Attempted, why: &str, what: &str) {
+        tracing::warn!(port = self.name, key = output.key, bytes = output.body.len(), why, "{what}");
     }
 
     /// The next job that is due, counted as attempted; `None` when the port is closing.
