@@ -50,6 +50,17 @@ fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// As a killed process leaves it, once what was on its way to the disk is there: nobody writes any more.
+fn leave_as_killed(open: Pages, log: &Path) {
+    let full = FILE_HEADER_BYTES as u64 + open.figures().pages_filled * 4096;
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while std::fs::metadata(log).expect("the log").len() < full {
+        assert!(std::time::Instant::now() < until, "the writer is stuck");
+        std::thread::yield_now();
+    }
+    std::mem::forget(open);
+}
+
 #[test]
 fn who_does_not_wait_for_the_disk_has_a_log_that_ends_there_and_says_so() {
     const CALLS_MAX: u64 = 1 << 22;
@@ -109,6 +120,16 @@ fn a_killed_process_leaves_every_call_that_returned() {
     }
 }
 
+/// What a kill at this moment leaves: the files as they are. What is on its way from the ring to the log is in one of them, since the log
+/// is copied first.
+fn copied(folder: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a folder");
+    let ((log, ring), (log_copy, ring_copy)) = (names(folder), names(copy.path()));
+    std::fs::copy(log, log_copy).expect("a copy");
+    std::fs::copy(ring, ring_copy).expect("a copy");
+    copy
+}
+
 fn leaves_every_call(header: FileHeader) {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, ring) = names(folder.path());
@@ -118,11 +139,8 @@ fn leaves_every_call(header: FileHeader) {
         open.append(head(call as u64 + 1), &[body]).expect("room on the disk");
         open.enter(7, call as u64 + 2);
         if call % 29 == 0 {
-            // What a kill at this moment leaves: the files as they are.
-            let copy = tempfile::tempdir().expect("a folder");
+            let copy = copied(folder.path());
             let (log_copy, ring_copy) = names(copy.path());
-            std::fs::copy(&log, &log_copy).expect("a copy");
-            std::fs::copy(&ring, &ring_copy).expect("a copy");
             let found = read(copy.path());
             assert_eq!(found.len(), call + 1);
             assert!(found.iter().zip(&written).all(|(record, body)| record.body == *body));
@@ -237,12 +255,12 @@ fn any_changed_byte_of_a_finished_log_is_told_or_means_nothing() {
 
 #[test]
 fn any_changed_byte_of_a_killed_ranks_log_is_told_or_means_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (log, ring) = names(folder.path());
-    let mut recording = record(folder.path(), FileHeader { pages: 2, ..HEADER }, 31);
+    let running = tempfile::tempdir().expect("a folder");
+    let mut recording = record(running.path(), FileHeader { pages: 2, ..HEADER }, 31);
     recording.enter(4);
-    // As after a kill; what is on its way to the disk is in the ring as well.
-    std::mem::forget(recording);
+    let folder = copied(running.path());
+    drop(recording);
+    let (log, ring) = names(folder.path());
     let (whole, damage) = told(folder.path());
     assert_eq!((whole.1, whole.2, damage), (31, false, None));
     let bytes = std::fs::read(&ring).expect("the ring");
@@ -320,29 +338,17 @@ fn zeroes_are_a_gap_only_where_a_bound_has_made_one() {
 #[test]
 fn a_gap_with_nothing_whole_behind_it_counts_the_calls_that_are_not_kept() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (log, _) = names(folder.path());
+    let log = folder.path().join("rank-00000.log");
     let header = FileHeader { kept_pages: 2, ..HEADER };
-    let mut recording = record(folder.path(), header, 300);
-    let mut call = Call::default();
-    call.begin(3, 0);
-    // Longer than all that is kept, so that nothing else is.
-    call.put(&Field::Received(&[7; 100_000]));
-    recording.enter(3);
-    // SAFETY: the call has no memory of anybody else's.
-    unsafe { recording.write(&mut call) };
-    recording.enter(3);
-    std::mem::forget(recording);
-    let full = |length: u64| length >= 20 * 4096;
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
-    while !full(std::fs::metadata(&log).expect("the log").len()) {
-        assert!(std::time::Instant::now() < until, "the writer is stuck");
-        std::thread::yield_now();
+    let mut open = Pages::create(&log, &log.with_extension("ring"), header).expect("a log");
+    for call in 1..=300 {
+        open.append(head(call), &[&[5; 400]]).expect("room on the disk");
     }
-    std::fs::rename(&log, folder.path().join("rank-00000.log")).expect("another name");
-    std::fs::rename(folder.path().join("rank-0.ring"), folder.path().join("rank-00000.ring"))
-        .expect("a name");
+    // Longer than all that is kept, so that nothing else is.
+    open.append(head(301), &[&[7; 100_000]]).expect("room on the disk");
+    leave_as_killed(open, &log);
     let stat = rank_stat(&Run::open(folder.path()).expect("a run"), 0).expect("a log");
-    assert_eq!(stat.calls, 301);
+    assert_eq!((stat.calls, stat.damage), (301, None));
     assert!(stat.not_kept > 200, "{}", stat.not_kept);
 }
 
@@ -393,14 +399,7 @@ fn a_log_that_keeps_its_end_has_its_bound_and_says_which_calls_it_lacks() {
         }
         assert!(open.figures().pages_filled > 100, "{:?}", open.figures());
         if killed {
-            // As a killed process leaves it, once what was on its way to the disk is there.
-            let full = FILE_HEADER_BYTES as u64 + open.figures().pages_filled * 4096;
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
-            while std::fs::metadata(&log).expect("the log").len() < full {
-                assert!(std::time::Instant::now() < until, "the writer is stuck");
-                std::thread::yield_now();
-            }
-            std::mem::forget(open);
+            leave_as_killed(open, &log);
         } else {
             open.finish().expect("room on the disk");
         }
