@@ -17,6 +17,7 @@ mod catalog_thread;
 mod completions;
 mod failure;
 mod futex;
+mod gathering;
 mod performer;
 mod precedence;
 mod rounds;

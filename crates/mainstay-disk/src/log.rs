@@ -66,6 +66,10 @@ pub struct LogStats {
     pub rounds: u64,
     /// Rounds whose end found one awake to lead the next.
     pub rounds_handed_on_awake: u64,
+    /// Rounds that waited for tasks which were expected, until all had come.
+    pub rounds_gathered: u64,
+    /// Rounds that waited for some in vain.
+    pub rounds_missed: u64,
     /// Commits that found their record durable already.
     pub commits_at_once: u64,
 }
@@ -292,6 +296,7 @@ impl Log {
     /// Counters since the start.
     #[must_use]
     pub fn stats(&self) -> LogStats {
+        let (rounds_gathered, rounds_missed) = self.shared.waiting.gathered();
         let state = self.shared.lock();
         LogStats {
             journal: *state.journal.stats(),
@@ -299,6 +304,8 @@ impl Log {
             stalled_appends: self.shared.stalled_appends.load(Ordering::Relaxed),
             rounds: state.rounds.count(),
             rounds_handed_on_awake: state.rounds.handed_on_awake(),
+            rounds_gathered,
+            rounds_missed,
             commits_at_once: self.shared.commits_at_once.load(Ordering::Relaxed),
         }
     }
