@@ -14,15 +14,15 @@
 //! before has ended leaves those whom that one has covered to the round after it: two groups take turns, and each sync has half of the writers.
 //! To wait longer than a round takes would gain nothing.
 //!
-//! Whom a round has covered may have nothing more to commit, and then others have waited in vain. So each miss makes [`MISS_FACTOR`] times
-//! as many of the following rounds begin at once as the one before, [`WITHOUT_MAX`] at most; each time that all came makes it one round less. Where every
-//! second time is a miss, it comes to that most, and one round in so many waits in vain. Where others want the cores, staying awake makes one late, and
-//! the next [`ASLEEP_ROUNDS`] begin at once.
+//! Whom a round has covered may have nothing more to commit, and then others have waited in vain. So each miss makes [`MISS_FACTOR`] times as many of the
+//! following rounds begin at once as the one before, [`WITHOUT_MAX`] at most, and each time that all came halves that number. Where every second time is a
+//! miss, it comes to that most, and one round in so many waits in vain; where a host takes a core away now and then, it costs a few rounds. Whoever stays
+//! awake where others want the cores is late, and the next [`ASLEEP_ROUNDS`] begin at once.
 
 use crate::awake::Watched;
 use std::time::Duration;
 
-/// With 2, every second time could be a miss for ever.
+/// More than 2: else half of all rounds could wait in vain for ever.
 const MISS_FACTOR: u32 = 4;
 
 /// Most rounds that begin at once after a miss.
@@ -80,7 +80,7 @@ impl Gathering {
     /// All have come, or some were missed.
     pub(crate) fn gathered(&mut self, watched: Watched) {
         match watched {
-            Watched::Happened => self.without = self.without.saturating_sub(1).max(1),
+            Watched::Happened => self.without = (self.without / 2).max(1),
             Watched::TooLong => {
                 self.without = (self.without * MISS_FACTOR).min(WITHOUT_MAX);
                 self.without_left = self.without;
@@ -126,13 +126,13 @@ mod tests {
             (Watched::TooLong, 16),
             (Watched::Happened, 0),
             (Watched::Late, ASLEEP_ROUNDS),
-            (Watched::TooLong, 60),
+            (Watched::TooLong, 32),
             (Watched::TooLong, WITHOUT_MAX),
         ] {
             gathering.gathered(watched);
             assert_eq!(at_once(&mut gathering), rounds, "{watched:?}");
         }
-        (0..WITHOUT_MAX).for_each(|_| gathering.gathered(Watched::Happened));
+        (0..6).for_each(|_| gathering.gathered(Watched::Happened));
         gathering.gathered(Watched::TooLong);
         assert_eq!(at_once(&mut gathering), 4, "what was long ago is forgotten");
     }
