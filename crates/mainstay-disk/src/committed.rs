@@ -49,6 +49,7 @@ impl Future for Committed {
         let this = &mut *self;
         match this.log.waiting().leave(this.end, &mut this.ticket, context.waker(), &this.log) {
             Left::Waiting => Poll::Pending,
+            Left::Durable => Poll::Ready(Ok(())),
             Left::Failed(error) => Poll::Ready(Err(error)),
             // No thread can be had: this one waits, as for a blocking commit.
             Left::Alone => Poll::Ready(this.log.commit(this.end, Level::Disk)),
@@ -64,7 +65,7 @@ pub(crate) struct Waiting {
     asked: Futex,
     /// How many wait, for the committer, which does not take the lock while it gathers.
     count: AtomicUsize,
-    /// Rounds that all have come to whom the committer waited for, and those that some were missed in.
+    /// See [`crate::log::LogStats`].
     gathered: AtomicU64,
     missed: AtomicU64,
 }
@@ -90,6 +91,7 @@ struct Entry {
 
 enum Left {
     Waiting,
+    Durable,
     Failed(CommitError),
     Alone,
 }
@@ -104,6 +106,10 @@ impl Waiting {
         let mut state = self.lock();
         if let Some(error) = state.failed {
             return Left::Failed(error);
+        }
+        // The round that covered it may have been looked through already.
+        if log.durable() >= end {
+            return Left::Durable;
         }
         let entry = ticket.and_then(|ticket| state.entries.iter_mut().find(|entry| entry.ticket == ticket));
         if let Some(entry) = entry {
@@ -138,6 +144,8 @@ impl Waiting {
         let mut covered = Vec::new();
         let mut gathering = Gathering::new();
         while let Some(least) = self.gather(&mut gathering) {
+            // Made durable by somebody else meanwhile, it takes no time, which says nothing of a round.
+            let known = durable() >= least;
             let begun = Instant::now();
             let committed = commit(least);
             let took = begun.elapsed();
@@ -153,7 +161,9 @@ impl Waiting {
                 }
             }
             self.count.store(state.entries.len(), Ordering::Relaxed);
-            gathering.ended(took, covered.len(), state.entries.len());
+            if !known {
+                gathering.ended(took, covered.len(), state.entries.len());
+            }
             drop(state);
             covered.drain(..).for_each(Waker::wake);
         }
@@ -161,22 +171,21 @@ impl Waiting {
 
     /// Waits for the commits of the next round; the least that is waited for. `None` at the end.
     fn gather(&self, gathering: &mut Gathering) -> Option<Lsn> {
-        let Some(expected) = gathering.next() else { return self.next_wanted() };
-        let all = || self.count.load(Ordering::Relaxed) >= expected.count;
-        let mut watched = watch(expected.longest, all);
-        let nobody = self.count.load(Ordering::Relaxed) == 0;
-        let least = self.next_wanted()?;
-        if nobody {
-            // Nobody has waited in vain so far: their thread has not come to run. Once it does, it brings all of them.
-            watched = watch(expected.longest, all);
+        let waiting = || self.count.load(Ordering::Relaxed);
+        if let Some(longest) = gathering.awaits_one() {
+            gathering.one_came(watch(longest, || waiting() > 0));
         }
-        let counter = if watched == Watched::Happened { &self.gathered } else { &self.missed };
-        counter.fetch_add(1, Ordering::Relaxed);
-        gathering.gathered(watched);
+        let least = self.next_wanted()?;
+        if let Some(expected) = gathering.awaits_all() {
+            let watched = watch(expected.longest, || waiting() >= expected.count);
+            let counter = if watched == Watched::Happened { &self.gathered } else { &self.missed };
+            counter.fetch_add(1, Ordering::Relaxed);
+            gathering.all_came(watched);
+        }
         Some(least)
     }
 
-    /// Rounds that all came to who were expected, and rounds that some were missed in.
+    /// Rounds gathered and missed: see [`crate::log::LogStats`].
     pub(crate) fn gathered(&self) -> (u64, u64) {
         (self.gathered.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed))
     }

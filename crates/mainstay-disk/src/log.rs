@@ -66,9 +66,9 @@ pub struct LogStats {
     pub rounds: u64,
     /// Rounds whose end found one awake to lead the next.
     pub rounds_handed_on_awake: u64,
-    /// Rounds that waited for tasks which were expected, until all had come.
+    /// Rounds that waited, awake, for tasks which were expected, until all had come.
     pub rounds_gathered: u64,
-    /// Rounds that waited for some in vain.
+    /// Rounds that waited so and had not all of them in time, or whose core others wanted.
     pub rounds_missed: u64,
     /// Commits that found their record durable already.
     pub commits_at_once: u64,

@@ -170,6 +170,26 @@ fn commits_that_wait_as_futures_share_syncs_with_threads() {
 }
 
 #[test]
+fn a_round_waits_for_tasks_that_come_again() {
+    let directory = tempfile::tempdir().expect("temporary folder");
+    let log = Log::new(open_small(directory.path(), BACKENDS[0]));
+    for turn in 0..200 {
+        let mut commits = [0, 1].map(|which| {
+            let end = append(&log, 2 * turn + which);
+            Box::pin(log.committed(end, Level::Disk))
+        });
+        // Both wait before one is awaited.
+        for commit in &mut commits {
+            let _ = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        commits.into_iter().for_each(|commit| block_on(commit).expect("durable"));
+    }
+    let stats = log.stats();
+    assert!(stats.rounds_gathered + stats.rounds_missed > 0, "{stats:?}");
+    assert!(stats.rounds_missed < stats.rounds, "{stats:?}");
+}
+
+#[test]
 fn many_writers_share_syncs_and_lose_nothing() {
     const WRITERS: u64 = 32;
     const EACH: u64 = 200;

@@ -50,7 +50,7 @@ fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// As a killed process leaves it, once what was on its way to the disk is there: nobody writes any more.
+/// As a killed process leaves a log that is not compressed, once what was on its way to the disk is there: nobody writes any more.
 fn leave_as_killed(open: Pages, log: &Path) {
     let full = FILE_HEADER_BYTES as u64 + open.figures().pages_filled * 4096;
     let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
@@ -120,8 +120,7 @@ fn a_killed_process_leaves_every_call_that_returned() {
     }
 }
 
-/// What a kill at this moment leaves: the files as they are. What is on its way from the ring to the log is in one of them, since the log
-/// is copied first.
+/// What a kill at this moment leaves: the files as they are. While nobody appends, what is on its way to the log stays in the ring.
 fn copied(folder: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     let ((log, ring), (log_copy, ring_copy)) = (names(folder), names(copy.path()));

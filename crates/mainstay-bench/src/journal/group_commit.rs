@@ -116,6 +116,7 @@ struct Writers {
     syncs: u64,
     handed_on_awake: u64,
     gathered: u64,
+    missed: u64,
     bytes_per_sync: usize,
 }
 
@@ -129,6 +130,7 @@ impl Writers {
             syncs: 0,
             handed_on_awake: 0,
             gathered: 0,
+            missed: 0,
             bytes_per_sync: BLOCK_BYTES,
         }
     }
@@ -146,6 +148,7 @@ impl Writers {
         self.syncs += flushes;
         self.handed_on_awake += after.rounds_handed_on_awake - before.rounds_handed_on_awake;
         self.gathered += after.rounds_gathered - before.rounds_gathered;
+        self.missed += after.rounds_missed - before.rounds_missed;
         let bytes = (after.journal.write_bytes - before.journal.write_bytes) / flushes;
         self.bytes_per_sync = usize::try_from(bytes)
             .map_or(FLOOR_WRITE_BYTES_MAX, |bytes| bytes.clamp(BLOCK_BYTES, FLOOR_WRITE_BYTES_MAX))
@@ -157,12 +160,13 @@ impl Writers {
 
     fn in_short(&self) -> String {
         format!(
-            "{:.1} appends and {} bytes per sync, {} syncs, {} rounds handed on to one awake, {} gathered; append to durable p50 {:.0} us, p99 {:.0} us",
+            "{:.1} appends and {} bytes per sync, {} syncs, {} rounds handed on to one awake, {} gathered, {} missed; append to durable p50 {:.0} us, p99 {:.0} us",
             self.appends as f64 / self.syncs as f64,
             self.bytes_per_sync,
             self.syncs,
             self.handed_on_awake,
             self.gathered,
+            self.missed,
             self.latencies_us.median(),
             self.latencies_us.quantile(0.99)
         )
