@@ -11,6 +11,7 @@ use crate::worker_threads::WorkerThreads;
 use crate::write_method::{self, WriteMethod};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
+use mainstay_journal::geometry::Geometry;
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::Lsn;
 use std::fmt;
@@ -149,7 +150,7 @@ impl Disk {
     ) -> Result<Self, DiskStartError> {
         let performer = Arc::new(Performer::new(pages.mapping(), storage.clone(), method, lock));
         let segment = catalog.geometry().place_of(end).segment;
-        let under_way_max = writes_max(catalog.geometry().pages, storage.directories().count());
+        let under_way_max = bytes_max(catalog.geometry(), storage.directories().count());
         let segments = Arc::new(Segments::new(catalog, storage.clone(), Arc::clone(&performer)));
         segments.open_from(segment).map_err(|failure| DiskStartError::Segment { failure })?;
         let completions = Arc::new(Completions::default());
@@ -219,25 +220,26 @@ impl Disk {
     }
 }
 
-/// Writes that io_uring has under way at most, for a ring of `pages` over so many `directories`. One page of the ring stays at hand where there are
+/// Bytes of writes that io_uring has under way at most, for segments over so many `directories`. One page of the ring stays at hand where there are
 /// more than directories: some virtual disks report what they have written only when nothing more is asked of them (`docs/benchmarks.md`,
 /// "What streaming needed"); had such a disk all pages, it would give all back at once, and stand still until the first is full again.
-fn writes_max(pages: u16, directories: usize) -> usize {
-    let pages = usize::from(pages);
-    if pages > directories { pages - 1 } else { pages }
+fn bytes_max(geometry: Geometry, directories: usize) -> usize {
+    let pages = usize::from(geometry.pages);
+    let under_way = if pages > directories { pages - 1 } else { pages };
+    under_way * geometry.page_bytes as usize
 }
 
 fn start_background(
     backend: Backend,
     performer: &Arc<Performer>,
     completions: &Arc<Completions>,
-    writes_max: usize,
+    under_way_max: usize,
 ) -> io::Result<(Background, Backend, String)> {
     let threads = || WorkerThreads::start(performer, completions).map(Background::Threads);
     if backend == Backend::Threads {
         return Ok((threads()?, Backend::Threads, "asked for".to_owned()));
     }
-    match Uring::start(performer, completions, writes_max) {
+    match Uring::start(performer, completions, under_way_max) {
         Ok(uring) => {
             let reason = if backend == Backend::Auto { "the kernel has io_uring" } else { "asked for" };
             Ok((Background::Uring(uring), Backend::Uring, reason.to_owned()))
@@ -252,7 +254,11 @@ mod tests {
 
     #[test]
     fn a_page_stays_at_hand_where_there_are_more_than_directories() {
-        assert_eq!([1, 2, 3, 8].map(|pages| writes_max(pages, 1)), [1, 1, 2, 7]);
-        assert_eq!([1, 2, 3, 8].map(|pages| writes_max(pages, 3)), [1, 2, 3, 7]);
+        let pages_max = |pages, directories| {
+            let geometry = Geometry { page_bytes: 4096, pages, segment_pages: 1 };
+            bytes_max(geometry, directories) / 4096
+        };
+        assert_eq!([1, 2, 3, 8].map(|pages| pages_max(pages, 1)), [1, 1, 2, 7]);
+        assert_eq!([1, 2, 3, 8].map(|pages| pages_max(pages, 3)), [1, 2, 3, 7]);
     }
 }

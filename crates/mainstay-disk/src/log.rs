@@ -507,7 +507,7 @@ impl Shared {
                     let state = &mut *guard;
                     state.journal.step(event, &mut state.out);
                 }
-                // Full pages are still being written in the background; what follows them comes with their completion.
+                // Pages are still being written in the background; what follows them comes with their completion.
                 None => guard = self.wait_for_progress(guard),
             }
         }

@@ -22,10 +22,10 @@ use std::time::Duration;
 /// Entries of the submission ring; requests beyond it wait in the queue.
 const RING_ENTRIES: u32 = 128;
 
-/// The longest wait that is passed awake while a page is held back: two pages of the default size on a fast disk.
+/// The longest wait that is passed awake while a write is held back: two pages of the default size on a fast disk.
 const AWAKE_WHILE_HELD_MAX: Duration = Duration::from_millis(2);
 
-/// Waits with a page held back that are slept through, after one that was passed awake and took too long or was late.
+/// Waits with a write held back that are slept through, after one that was passed awake and took too long or was late.
 const ASLEEP_WAITS: u32 = 64;
 
 /// Names the read of the wake-up counter among completions; tickets of requests are counted from zero.
@@ -52,14 +52,14 @@ struct Waiting {
 }
 
 impl Uring {
-    /// Starts the thread, for at most `writes_max` writes under way.
+    /// Starts the thread, for at most `under_way_max` bytes of writes under way.
     ///
     /// # Errors
     /// The reason why this kernel has no io_uring for us: another backend must do.
     pub(crate) fn start(
         performer: &Arc<Performer>,
         completions: &Arc<Completions>,
-        writes_max: usize,
+        under_way_max: usize,
     ) -> io::Result<Self> {
         let ring = IoUring::builder().setup_clamp().build(RING_ENTRIES)?;
         let mut probe = io_uring::Probe::new();
@@ -91,7 +91,7 @@ impl Uring {
             completions: Arc::clone(completions),
             flying: BTreeMap::new(),
             held: VecDeque::new(),
-            writes_max,
+            under_way_max,
             asleep_for: 0,
             next: 0,
             wake_count: Box::new(0),
@@ -142,9 +142,10 @@ struct Driver {
     performer: Arc<Performer>,
     completions: Arc<Completions>,
     flying: BTreeMap<u64, Flying>,
-    /// Writes beyond `writes_max`, no more than the ring has pages: while one waits, that many are flying.
+    /// Writes beyond `under_way_max`, no more than two a page of the ring: while one waits, others are flying.
     held: VecDeque<DiskEffect>,
-    writes_max: usize,
+    /// In bytes, no less than a page.
+    under_way_max: usize,
     /// Waits with a write held back that are to be slept through.
     asleep_for: u32,
     next: u64,
@@ -195,7 +196,7 @@ impl Driver {
     }
 
     /// As [`Self::wait`], but awake and for some time only: whether something has landed or the inbox has changed. The disk stands still from the
-    /// end of one write until the next is handed over; where a page waits for that, no core should have to be woken up first.
+    /// end of one write until the next is handed over; where a write waits for that, no core should have to be woken up first.
     fn watch(&mut self) -> bool {
         if self.asleep_for > 0 {
             self.asleep_for -= 1;
@@ -218,11 +219,22 @@ impl Driver {
     }
 
     fn begin_writes(&mut self) {
-        let is_write = |flying: &&Flying| matches!(flying.effect, DiskEffect::Write { .. });
-        while self.flying.values().filter(is_write).count() < self.writes_max {
-            let Some(effect) = self.held.pop_front() else { return };
+        while let Some(&DiskEffect::Write { from, to, .. }) = self.held.front() {
+            if self.under_way() + (to - from) as usize > self.under_way_max {
+                return;
+            }
+            let effect = self.held.pop_front().expect("it was looked at");
             self.take_off(effect);
         }
+    }
+
+    /// Bytes of the writes in the kernel's hands.
+    fn under_way(&self) -> usize {
+        let bytes = |flying: &Flying| match flying.effect {
+            DiskEffect::Write { from, to, .. } => (to - from) as usize,
+            _ => 0,
+        };
+        self.flying.values().map(bytes).sum()
     }
 
     fn take_off(&mut self, effect: DiskEffect) {

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 /// Writes and syncs that are performed at the same time, at most.
 const WORKERS: usize = 3;
 
-/// The threads and their queue, whose length the journal bounds by its pages.
+/// The threads and their queue, whose length the journal bounds: two writes a page, and a sync.
 #[derive(Debug)]
 pub(crate) struct WorkerThreads {
     queue: Arc<Queue>,

@@ -115,6 +115,34 @@ fn everything_appended_is_found_after_a_stop_without_a_seal_and_after_a_clean_on
     }
 }
 
+#[test]
+fn a_stream_of_records_goes_to_the_disk_by_halves_of_pages_and_comes_back() {
+    let sizes = [3, 4095, 4096, 4097, 70, 9000, 12_345, 1];
+    for backend in BACKENDS {
+        let directory = tempfile::tempdir().expect("temporary folder");
+        let mut options = options(backend, Geometry { page_bytes: 64 << 10, pages: 3, segment_pages: 4 });
+        options.journal.half_bytes_min = 4096;
+        let mut expected: Vec<Vec<u8>> = Vec::new();
+        for life in 0..4_usize {
+            let opened = open(directory.path(), &options).expect("opens");
+            assert!(read_all(&opened) == expected, "life {life} on {backend:?}");
+            let log = Log::new(opened);
+            for number in 0..400 {
+                let bytes: Vec<u8> =
+                    (0..sizes[number % sizes.len()]).map(|at| (at * 7 + number) as u8).collect();
+                let (begin, end) = bytes.split_at(bytes.len() * life / 4);
+                let end = log.append(KIND, InstanceId(0), &[begin, end]).expect("appended").end;
+                expected.push(bytes);
+                if number % 90 == 0 {
+                    log.commit(end, Level::Disk).expect("durable");
+                }
+            }
+            let stats = log.stats().journal;
+            assert!(stats.halves * 2 > stats.pages_closed, "{stats:?}");
+        }
+    }
+}
+
 /// Waits for a future on this thread, which is all that an executor has to do.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);

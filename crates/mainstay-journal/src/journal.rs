@@ -1,4 +1,4 @@
-//! The running journal: appends into pages, full pages to the disk, group commit.
+//! The running journal: appends into pages, pages to the disk by halves, group commit.
 
 mod beginning;
 mod copying;
@@ -38,6 +38,7 @@ pub struct Resume {
     pub(crate) prepared_to: u64,
     pub(crate) rules: Rules,
     pub(crate) buffer_only: bool,
+    pub(crate) half_bytes_min: usize,
     pub(crate) attempt: Option<Attempt>,
 }
 
@@ -145,13 +146,16 @@ pub struct Journal<M> {
     page_start: Lsn,
     /// Offset in the open page of the next record.
     fill: usize,
+    /// Offset in the open page up to which records are put without a further look: its half, then its end.
+    room_end: usize,
+    half_bytes_min: usize,
     next_page: u64,
 
     end: Lsn,
     durable: Lsn,
     first: Lsn,
-    /// The end of the last closed page: below it, only a sync makes durable.
-    closed_end: Lsn,
+    /// The end of the last closed page, or of the half of the open one that was handed over: below it, only a sync makes durable.
+    unsynced_end: Lsn,
     /// The watermark that was last put into a page header or a record.
     marked: Lsn,
     flush: Option<Flush>,
@@ -204,11 +208,13 @@ impl<M: PageMemory> Journal<M> {
             slot: geometry.slot_of(page),
             page_start,
             fill: resume.tail.len(),
+            room_end: page_bytes,
+            half_bytes_min: resume.half_bytes_min,
             next_page: if open { page + 1 } else { page },
             end: resume.end,
             durable: resume.end,
             first: resume.first,
-            closed_end: page_start,
+            unsynced_end: page_start,
             marked: resume.end,
             flush: None,
             flush_asked: false,
@@ -286,14 +292,15 @@ impl<M: PageMemory> Journal<M> {
     #[inline]
     fn make_room(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
         let accepting = self.open && !self.sealed && self.poison.is_none();
-        if accepting && self.fill.saturating_add(record_bytes_checked(payload)) <= self.page_bytes {
+        if accepting && self.fill.saturating_add(record_bytes_checked(payload)) <= self.room_end {
             return Ok(());
         }
-        self.turn_page(payload, out)
+        self.look_further(payload, out)
     }
 
+    /// Makes room beyond the half of the open page or in the next one.
     #[cold]
-    fn turn_page(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
+    fn look_further(&mut self, payload: usize, out: &mut Vec<DiskEffect>) -> Result<(), AppendError> {
         if let Some(failure) = self.poison {
             return Err(AppendError::Poisoned { failure });
         }
@@ -303,6 +310,11 @@ impl<M: PageMemory> Journal<M> {
         if payload > self.record_bytes_max() {
             let payload_bytes_max = self.record_bytes_max();
             return Err(AppendError::TooLarge { payload_bytes: payload, payload_bytes_max });
+        }
+        if self.open && self.fill + record_bytes(payload) <= self.page_bytes {
+            self.room_end = self.page_bytes;
+            self.hand_over_half(out);
+            return Ok(());
         }
         if self.open {
             self.close_page();
@@ -346,7 +358,7 @@ impl<M: PageMemory> Journal<M> {
             self.durable = self.durable.plus(left as u64);
         }
         self.end = self.page_start.plus(self.page_bytes as u64);
-        self.closed_end = self.end;
+        self.unsynced_end = self.end;
         self.open = false;
         self.slots[self.slot].close(data_end);
         if self.buffer_only {
@@ -365,6 +377,9 @@ impl<M: PageMemory> Journal<M> {
         let header = PageHeader { page, generation: self.generation, watermark: self.durable };
         self.memory.page_mut(self.slot)[..PAGE_HEADER_BYTES].copy_from_slice(&header.encode(self.store));
         self.fill = PAGE_HEADER_BYTES;
+        // One page alone is the synchronous baseline: it is written when it is full.
+        let whole = self.slots.len() == 1 || self.buffer_only;
+        self.room_end = if whole { self.page_bytes } else { self.page_bytes / 2 };
         self.end = self.page_start.plus(PAGE_HEADER_BYTES as u64);
         self.marked = self.durable;
         self.open = true;

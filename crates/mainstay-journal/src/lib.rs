@@ -1,7 +1,7 @@
 //! The paged log on disk, without the disk.
 //!
-//! Records are appended to pages in a shared mapping (level `Process` at once, without a system call); full pages are
-//! written behind the caller's back; a flush makes everything appended so far durable with one write. Byte formats:
+//! Records are appended to pages in a shared mapping (level `Process` at once, without a system call); they are
+//! written by halves behind the caller's back; a flush makes everything appended so far durable with one write. Byte formats:
 //! `docs/journal-format.md`.
 //!
 //! ```text

@@ -312,6 +312,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         prepared_to: prepared_to.expect("segments are finite"),
         rules: options.rules,
         buffer_only: options.buffer_only,
+        half_bytes_min: options.half_bytes_min.max(BLOCK_BYTES) as usize,
         attempt: report.attempt,
     };
     Ok(Opened { catalog, resume, report })

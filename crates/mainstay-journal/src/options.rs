@@ -19,6 +19,9 @@ pub struct OpenOptions {
     pub rules: Rules,
     /// For measurement only: appends are buffered and nothing is ever written, so nothing becomes durable.
     pub buffer_only: bool,
+    /// The first half of a page goes to the disk before the page is full if at least so many bytes of it, 4 KiB or more, wait to be written: by
+    /// default not with pages of 2 MiB or less. Never with one page, which is the synchronous baseline.
+    pub half_bytes_min: u32,
     /// How many recycled segment files are kept for reuse at most in each directory; the rest is removed.
     pub free_segments_max: usize,
 }
@@ -33,6 +36,7 @@ impl Default for OpenOptions {
             create: true,
             rules: Rules::KEPT,
             buffer_only: false,
+            half_bytes_min: 1 << 20,
             free_segments_max: 2,
         }
     }

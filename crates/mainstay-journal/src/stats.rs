@@ -9,6 +9,8 @@ pub struct Stats {
     pub append_bytes: u64,
     /// Pages that were closed because the next record did not fit.
     pub pages_closed: u64,
+    /// Pages of which the first half was handed to the disk before they were full.
+    pub halves: u64,
     /// Bytes at the end of closed pages that hold no record.
     pub pad_bytes: u64,
     /// Appends that found no free page and were refused as stalled. The caller measures for how long.

@@ -6,7 +6,9 @@ use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::options::OpenOptions;
 use mainstay_types::rules::{Rule, Rules};
 use proptest::prelude::*;
-use rig::{Rig, payload, small};
+use proptest::test_runner::TestRunner;
+use rig::{Rig, in_halves, payload, small};
+use std::cell::Cell;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -54,6 +56,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Much is appended between two crashes, so that halves of pages go to the disk.
+fn step_of_a_stream() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        14 => (0usize..6000).prop_map(|bytes| Step::Append { bytes }),
+        2 => Just(Step::Flush),
+        6 => any::<usize>().prop_map(|choice| Step::Perform { choice }),
+        1 => Just(Step::Settle),
+        1 => step(),
+    ]
+}
+
 /// Choices of a power cut, made from a seed.
 fn chooser(mut state: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
@@ -86,7 +99,9 @@ impl Model {
     }
 }
 
-fn run(options: &OpenOptions, steps: &[Step]) {
+/// Returns how many halves of pages went to the disk on their own.
+fn run(options: &OpenOptions, steps: &[Step]) -> u64 {
+    let mut halves = 0;
     let mut model = Model { appended: Vec::new(), number: 0 };
     let mut rig = Rig::open(MemoryStorage::new(), options).expect("an empty directory opens");
     for step in steps {
@@ -119,6 +134,7 @@ fn run(options: &OpenOptions, steps: &[Step]) {
             Step::Space { full } => rig.storage.limit_space(full.then_some(0)),
             Step::Retry => rig.journal.retry(&mut rig.asked),
             Step::Kill => {
+                halves += rig.journal.stats().halves;
                 rig.storage.fail_syncs(0);
                 let promised = rig.journal.end();
                 rig = Rig::open(rig.kill(), options).expect("a killed journal opens");
@@ -126,6 +142,7 @@ fn run(options: &OpenOptions, steps: &[Step]) {
                 model.check(&mut rig, promised);
             }
             Step::Cut { seed, during_open } => {
+                halves += rig.journal.stats().halves;
                 let promised = rig.journal.durable();
                 let mut choose = chooser(*seed);
                 let mut storage = rig.cut(&mut choose);
@@ -152,6 +169,7 @@ fn run(options: &OpenOptions, steps: &[Step]) {
             }
         }
     }
+    halves
 }
 
 proptest! {
@@ -165,6 +183,19 @@ proptest! {
     ) {
         run(&small(pages, segment_pages), &steps);
     }
+}
+
+#[test]
+fn nothing_promised_is_lost_and_nothing_else_appears_where_pages_are_written_by_halves() {
+    let config = ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() };
+    let halves = Cell::new(0);
+    let strategy = (2u16..4, proptest::collection::vec(step_of_a_stream(), 1..200));
+    let outcome = TestRunner::new(config).run(&strategy, |(pages, steps)| {
+        halves.set(halves.get() + run(&in_halves(pages), &steps));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(halves.get() > 500, "only {} halves were written before a crash", halves.get());
 }
 
 /// Every number of operations that the making of a journal can be cut after.

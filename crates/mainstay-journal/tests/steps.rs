@@ -10,7 +10,7 @@ use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::Lsn;
 use mainstay_types::rules::{Rule, Rules};
-use rig::{Rig, payload, small};
+use rig::{Rig, in_halves, payload, small};
 
 fn fresh(options: &OpenOptions) -> Rig {
     let mut rig = Rig::open(MemoryStorage::new(), options).unwrap();
@@ -117,7 +117,86 @@ fn pages_written_before_are_synced_once_all_writes_are_complete() {
 }
 
 #[test]
-fn two_writes_of_one_page_are_never_in_flight() {
+fn the_first_half_of_a_page_is_written_while_the_rest_fills() {
+    let mut rig = fresh(&in_halves(3));
+    let before = rig.journal.durable();
+    let mut number = 0;
+    while writes(&rig).is_empty() {
+        rig.append(&payload(number, 1000)).unwrap();
+        number += 1;
+    }
+    assert_eq!(writes(&rig), [(0, 12288, false)], "whole blocks below the half");
+    assert_eq!(rig.journal.stats().halves, 1);
+    // A flush now has to wait for it, and to sync: a durable write covers no bytes but its own.
+    let target = rig.flush();
+    assert_eq!(writes(&rig)[1..], [(12288, 20480, false)], "they share no block");
+    rig.perform(1);
+    assert_eq!((rig.asked.len(), rig.journal.durable()), (1, before), "the half is not written");
+    rig.perform(0);
+    assert!(matches!(rig.asked[..], [DiskEffect::Sync { .. }]));
+    rig.settle();
+    assert_eq!(rig.journal.durable(), target);
+    let syncs = rig.journal.stats().syncs;
+    rig.append(&payload(number, 8)).unwrap();
+    rig.flush();
+    assert_eq!(writes(&rig), [(16384, 20480, true)], "behind the sync one write is enough again");
+    rig.settle();
+    assert_eq!(rig.journal.stats().syncs, syncs);
+    let read = Rig::open(rig.kill(), &in_halves(3)).unwrap().read_back().unwrap();
+    assert_eq!(read.len() as u64, number + 1);
+}
+
+#[test]
+fn the_halves_of_a_page_may_be_written_in_any_order() {
+    for first_written in [0, 1] {
+        let mut rig = fresh(&in_halves(2));
+        let mut number = 0;
+        while rig.journal.stats().pages_closed == 0 {
+            rig.append(&payload(number, 1000)).unwrap();
+            number += 1;
+        }
+        let halves = writes(&rig);
+        assert_eq!(halves.iter().map(|&(from, _, _)| from).collect::<Vec<_>>(), [0, 12288]);
+        rig.perform(first_written);
+        // The next page but one takes the same slot.
+        while rig
+            .append(&payload(number, 1000))
+            .map_err(|error| assert_eq!(error, AppendError::Stalled))
+            .is_ok()
+        {
+            number += 1;
+        }
+        rig.settle();
+        rig.append(&payload(number, 1000)).unwrap();
+        rig.flush_and_settle();
+        let read = Rig::open(rig.kill(), &in_halves(2)).unwrap().read_back().unwrap();
+        assert_eq!(read.len() as u64, number + 1);
+    }
+}
+
+#[test]
+fn what_commits_have_written_is_not_written_in_halves() {
+    let mut rig = fresh(&in_halves(3));
+    for number in 0..100 {
+        rig.append_waiting(&payload(number, 1000));
+        rig.flush_and_settle();
+    }
+    assert!(rig.journal.stats().pages_closed >= 3);
+    assert_eq!(rig.journal.stats().halves, 0);
+}
+
+#[test]
+fn one_page_alone_is_written_when_it_is_full() {
+    let mut rig = fresh(&in_halves(1));
+    for number in 0..100 {
+        rig.append_waiting(&payload(number, 1000));
+    }
+    assert!(rig.journal.stats().pages_closed >= 3);
+    assert_eq!(rig.journal.stats().halves, 0);
+}
+
+#[test]
+fn two_writes_that_share_a_block_are_never_in_flight() {
     let mut rig = fresh(&small(3, 16));
     rig.append(&payload(0, 1000)).unwrap();
     rig.flush();

@@ -14,7 +14,7 @@ use crate::world::Ended;
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::format::RING_FILE;
-use mainstay_journal::geometry::Geometry;
+use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Health, Journal};
 use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
 use mainstay_journal::open::{OpenError, Opened, open};
@@ -37,6 +37,7 @@ pub(crate) const BRANCHES: &[Reach] = &[
     Reach::GroupCommitJoin,
     Reach::FlushInOneWrite,
     Reach::FlushBySync,
+    Reach::HalfHandedOver,
     Reach::SegmentRecycled,
     Reach::TailCut,
     Reach::Trim,
@@ -88,7 +89,7 @@ impl JournalWorld {
         let mut random = Random::new(seed ^ 0x6A6F_7572_6E61_6C00);
         let options = OpenOptions {
             geometry: Geometry {
-                page_bytes: 4096,
+                page_bytes: drawn_page_bytes(seed),
                 pages: random.between(1, 4) as u16,
                 segment_pages: random.between(1, 4) as u32,
             },
@@ -97,6 +98,7 @@ impl JournalWorld {
             create: true,
             rules,
             buffer_only: false,
+            half_bytes_min: BLOCK_BYTES,
             free_segments_max: random.index(4),
         };
         let disk = Disk::new(Random::new(random.draw()));
@@ -282,6 +284,7 @@ impl JournalWorld {
         self.reached.add(Reach::GroupCommitJoin, stats.flushes_joined);
         self.reached.add(Reach::FlushInOneWrite, stats.flushes_in_one_write);
         self.reached.add(Reach::FlushBySync, stats.syncs);
+        self.reached.add(Reach::HalfHandedOver, stats.halves);
         for under_way in std::mem::take(&mut running.under_way) {
             self.leave_undone(under_way);
         }
@@ -459,4 +462,10 @@ impl Running {
 
 fn refused(what: String) -> Violation {
     Violation::new(Property::Recovers, what)
+}
+
+/// Mostly the smallest pages, of which much happens in few steps; the others are large enough for their halves to go to the disk on their own. Beside the
+/// other draws, as [`crate::world::drawn_stripes`].
+fn drawn_page_bytes(seed: u64) -> u32 {
+    if Random::new(seed ^ 0x9A6E_5123).chance(250) { 4 * BLOCK_BYTES } else { BLOCK_BYTES }
 }

@@ -59,6 +59,8 @@ reach! {
     FlushInOneWrite = "flush_in_one_write",
     /// A flush had to gather pages and sync.
     FlushBySync = "flush_by_sync",
+    /// The first half of a page went to the disk before the page was full.
+    HalfHandedOver = "half_handed_over",
     /// A segment file was used again.
     SegmentRecycled = "segment_recycled",
     /// Behind the end of the journal lay bytes of an earlier life.

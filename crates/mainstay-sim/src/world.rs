@@ -19,7 +19,7 @@ use crate::ring::Left;
 use crate::service::Life;
 use crate::subject::Subject;
 use crate::trace::Trace;
-use mainstay_journal::geometry::Geometry;
+use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::Health;
 use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Config, Limits};
@@ -199,6 +199,7 @@ impl<S: Subject> World<S> {
             create: true,
             rules,
             buffer_only: false,
+            half_bytes_min: BLOCK_BYTES,
             free_segments_max: random.index(3),
         };
         let mut fault_rates = FaultRates {

@@ -14,7 +14,7 @@ const PAYLOAD_BYTES: usize = 128;
 /// Highest processor time of ours over that of the floor.
 const RATIO_MAX: f64 = 4.0;
 
-/// Appends watched for system calls: less than one page holds, for handing a full page to the disk takes one.
+/// Appends watched for system calls: less than half a page holds, for handing a half to the disk takes one.
 const WATCHED: usize = 10_000;
 
 /// Bytes of log that one append takes.
@@ -65,7 +65,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         add_target(
             report,
             Target::new(
-                "append of 128 B: system calls within a page",
+                "append of 128 B: system calls within half a page",
                 f64::from(u8::from(made)),
                 Bound::AtMost,
                 0.0,
@@ -76,8 +76,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     }
     let operations = (rounds + 1) * count;
     let note = match watched {
-        Some(false) => format!("{WATCHED} appends within a page, watched by the kernel: no system call"),
-        Some(true) => format!("{WATCHED} appends within a page made a system call"),
+        Some(false) => format!("{WATCHED} appends within half a page, watched by the kernel: no system call"),
+        Some(true) => format!("{WATCHED} appends within half a page made a system call"),
         None => "not watched for system calls: this kernel has no syscall user dispatch".to_owned(),
     };
     let arm = |name: &str, level, meter: &Meter, samples| Arm {
@@ -104,7 +104,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     Ok(())
 }
 
-/// Whether appends that stay within one page make a system call.
+/// Whether appends that stay within half a page make a system call.
 fn watch(setting: &Setting<'_>, payload: &[u8]) -> Result<Option<bool>, BenchError> {
     let log = setting.open_log("append-watched", Geometry::default(), false, 2)?;
     log.append(KIND, INSTANCE, &[payload])?;

@@ -1,7 +1,8 @@
 //! Writing: which bytes go to the disk when, group commit, and what a completion makes durable.
 //!
 //! A flush whose bytes lie in the open page alone takes one write that is durable by itself. If pages were closed since
-//! the last one, it waits for their writes and syncs. One flush is in flight; what is asked for meanwhile shares the next.
+//! the last one, or the first half of the open one was handed over, it waits for their writes and syncs. One flush is in
+//! flight; what is asked for meanwhile shares the next.
 
 use super::Journal;
 use crate::effect::{DiskEffect, Ticket};
@@ -36,7 +37,7 @@ impl<M: PageMemory> Journal<M> {
         self.put_mark();
         self.stats.flushes += 1;
         let target = self.end;
-        let in_open_page = self.open && self.durable >= self.closed_end;
+        let in_open_page = self.open && self.durable >= self.unsynced_end;
         if in_open_page {
             let ticket = self.write(self.slot, true, out);
             self.flush = Some(Flush::Direct { ticket, target });
@@ -67,20 +68,38 @@ impl<M: PageMemory> Journal<M> {
         ticket
     }
 
-    /// Asks for a write of what a slot has beyond what is written.
+    /// Asks for a write of what a slot has beyond what was handed over.
     fn write(&mut self, index: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
-        let ticket = self.ticket();
         let data_end = if self.open && index == self.slot { self.fill } else { self.slots[index].data_end() };
+        self.write_to(index, data_end, durable, out)
+    }
+
+    fn write_to(&mut self, index: usize, to: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
+        let ticket = self.ticket();
         let slot = &mut self.slots[index];
-        let from = slot.begin_write(ticket, data_end);
+        let from = slot.begin_write(ticket, to);
         let block_bytes = BLOCK_BYTES as usize;
-        let [from, to] = [from / block_bytes * block_bytes, data_end.next_multiple_of(block_bytes)]
+        let [from, to] = [from / block_bytes * block_bytes, to.next_multiple_of(block_bytes)]
             .map(|at| u32::try_from(at).expect("a page is at most 64 MiB"));
         let place = self.geometry.place_of(self.geometry.page_start(slot.page()).plus(u64::from(from)));
         self.stats.writes += 1;
         self.stats.write_bytes += u64::from(to - from);
         out.push(DiskEffect::Write { ticket, slot: index, from, to, place, durable });
         ticket
+    }
+
+    /// Hands over what the open page holds when half of it is filled, so that a stream of records has more of the ring
+    /// under way while it fills the rest. Where commits have written most of it already there is nothing to gain. Asked once a page: if a write that
+    /// ends within a block is in flight then, the page goes as a whole.
+    pub(super) fn hand_over_half(&mut self, out: &mut Vec<DiskEffect>) {
+        let to = self.fill / BLOCK_BYTES as usize * BLOCK_BYTES as usize;
+        let slot = &self.slots[self.slot];
+        if !slot.may_write() || to < slot.handed_over() + self.half_bytes_min {
+            return;
+        }
+        self.write_to(self.slot, to, false, out);
+        self.unsynced_end = self.page_start.plus(to as u64);
+        self.stats.halves += 1;
     }
 
     /// Asks for everything that can be asked for now.

@@ -4,7 +4,7 @@
 
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
-use mainstay_journal::geometry::Geometry;
+use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Appended, Journal};
 use mainstay_journal::memory::{HeapPages, PageMemory};
 use mainstay_journal::memory_storage::MemoryStorage;
@@ -22,6 +22,15 @@ pub fn small(pages: u16, segment_pages: u32) -> OpenOptions {
         geometry: Geometry { page_bytes: 4096, pages, segment_pages },
         new_store: STORE,
         ..OpenOptions::default()
+    }
+}
+
+/// Pages of 32 KiB, of which the first half goes to the disk on its own if 4 KiB of it wait.
+pub fn in_halves(pages: u16) -> OpenOptions {
+    OpenOptions {
+        geometry: Geometry { page_bytes: 32768, pages, segment_pages: 4 },
+        half_bytes_min: BLOCK_BYTES,
+        ..small(pages, 4)
     }
 }
 
@@ -43,7 +52,23 @@ impl Rig {
     }
 
     pub fn append(&mut self, payload: &[u8]) -> Result<Appended, AppendError> {
-        self.journal.append(Kind::FIRST_USER, InstanceId(7), &[payload], &mut self.asked)
+        let appended = self.journal.append(Kind::FIRST_USER, InstanceId(7), &[payload], &mut self.asked);
+        self.assert_no_block_is_shared();
+        appended
+    }
+
+    /// Writes in flight finish in any order, so none may cover a block of another.
+    fn assert_no_block_is_shared(&self) {
+        let write = |effect: &DiskEffect| match *effect {
+            DiskEffect::Write { slot, from, to, .. } => Some((slot, from, to)),
+            _ => None,
+        };
+        let mut writes: Vec<_> = self.asked.iter().filter_map(write).collect();
+        writes.sort_unstable();
+        for pair in writes.windows(2) {
+            let &[(slot, _, to), (next_slot, next_from, _)] = pair else { unreachable!("two of them") };
+            assert!(slot != next_slot || to <= next_from, "two writes in flight cover one block: {writes:?}");
+        }
     }
 
     /// Appends, doing what is asked for whenever the journal stalls.
@@ -59,7 +84,9 @@ impl Rig {
     }
 
     pub fn flush(&mut self) -> Lsn {
-        self.journal.flush(&mut self.asked)
+        let target = self.journal.flush(&mut self.asked);
+        self.assert_no_block_is_shared();
+        target
     }
 
     /// Performs the effect at `place` of those asked for and reports it.
@@ -67,6 +94,7 @@ impl Rig {
         let effect = self.asked.remove(place);
         let event = self.event_of(effect);
         self.journal.step(event, &mut self.asked);
+        self.assert_no_block_is_shared();
     }
 
     fn event_of(&mut self, effect: DiskEffect) -> DiskEvent {

@@ -3,7 +3,7 @@
 use crate::cluster::service::PORTS;
 use crate::random::Random;
 use mainstay_channel::limits::Limits as LinkLimits;
-use mainstay_journal::geometry::Geometry;
+use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::options::OpenOptions;
 use mainstay_process::config::{Cluster, Config, Limits};
 use mainstay_process::port::{Guarantee, Port};
@@ -229,6 +229,7 @@ impl Setup {
             create: true,
             rules,
             buffer_only: false,
+            half_bytes_min: BLOCK_BYTES,
             free_segments_max: random.index(3),
         }
     }

@@ -7,7 +7,7 @@ use crate::ring::{Left, Ring};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE};
-use mainstay_journal::geometry::Geometry;
+use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::Journal;
 use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
 use mainstay_journal::open::open;
@@ -249,6 +249,7 @@ fn up<H: Handler>(
         create: is_new(&image),
         new_store: StoreId([store; 16]),
         geometry: GEOMETRY,
+        half_bytes_min: BLOCK_BYTES,
         ..OpenOptions::default()
     };
     let opened = open(&mut image, &options).map_err(|error| format!("the journal is refused: {error}"))?;
