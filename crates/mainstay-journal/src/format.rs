@@ -419,6 +419,12 @@ pub(crate) fn close_record(record: &mut [u8], checked_payload: usize, seed: Seed
     record[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// As [`close_record`], where only the header is in place: `put_payload` continues the checksum it is given with the payload's.
+pub(crate) fn close_record_around(header: &mut [u8], seed: Seed, put_payload: impl FnOnce(u32) -> u32) {
+    let crc = put_payload(seed.crc_behind_first_four(&header[..RECORD_HEADER_BYTES]));
+    header[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// The record at the start of `bytes`, which end with its page, if its checksum holds for `seed`. Whether it is the
 /// one that belongs there (its LSN) is for the caller to say.
 #[inline]

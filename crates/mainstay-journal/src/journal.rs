@@ -3,6 +3,7 @@
 mod beginning;
 mod copying;
 mod flush;
+mod putting;
 
 use self::beginning::FirstRecord;
 pub use self::copying::NotInRing;
@@ -384,27 +385,6 @@ impl<M: PageMemory> Journal<M> {
         self.marked = self.durable;
         self.open = true;
         self.put_life();
-    }
-
-    /// Puts a record where there is room for it.
-    #[inline]
-    fn put_record(&mut self, kind: Kind, instance: InstanceId, parts: &[&[u8]], payload: usize) -> Appended {
-        let bytes = record_bytes(payload);
-        let lsn = self.end;
-        let record = &mut self.memory.page_mut(self.slot)[self.fill..self.fill + bytes];
-        // The alignment gap is zeroed before the payload is copied over what of these bytes is not gap.
-        record[bytes - 8..].fill(0);
-        let payload_bytes = u32::try_from(payload).expect("a record is shorter than a page");
-        RecordHeader { payload_bytes, lsn, instance, kind }.put(record);
-        let mut at = RECORD_HEADER_BYTES;
-        for part in parts {
-            record[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        close_record(record, payload, self.seed);
-        self.fill += bytes;
-        self.end = lsn.plus(bytes as u64);
-        Appended { lsn, end: self.end }
     }
 
     /// Makes everything appended so far durable, together with what is appended until the disk is ready for it if a
