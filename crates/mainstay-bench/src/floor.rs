@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Direct writes are aligned to this, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
@@ -78,24 +79,26 @@ impl FloorFile {
     }
 }
 
-/// Large sequential direct writes to a file written in full before, `outstanding` at once, each from a buffer of its own
-/// and a thread of its own.
+/// Large sequential direct writes over bytes that are there already, `outstanding` at once, each from a buffer of its own and a thread of its own.
 #[derive(Debug)]
 pub struct DirectStream {
-    file: File,
     buffers: Vec<AlignedBytes>,
 }
 
+/// Where one write of a [`DirectStream`] goes.
+#[derive(Clone, Debug)]
+pub struct DirectPlace {
+    /// Open for direct writes.
+    pub file: Arc<File>,
+    /// Of the first byte, in the file.
+    pub offset: u64,
+}
+
 impl DirectStream {
-    /// Makes the file.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn create(path: &Path, file_bytes: u64, write_bytes: usize, outstanding: usize) -> io::Result<Self> {
-        write_in_full(path, file_bytes)?;
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)?;
-        let buffers = (0..outstanding).map(|_| AlignedBytes::filled(write_bytes, 0x5A)).collect();
-        Ok(Self { file, buffers })
+    /// For writes of `write_bytes`.
+    #[must_use]
+    pub fn new(write_bytes: usize, outstanding: usize) -> Self {
+        Self { buffers: (0..outstanding).map(|_| AlignedBytes::filled(write_bytes, 0x5A)).collect() }
     }
 
     /// Whether its buffers are in huge pages. Else the device takes them in more and smaller requests, and the floor is lower than the disk's.
@@ -104,32 +107,31 @@ impl DirectStream {
         self.buffers.iter().all(AlignedBytes::in_huge_pages)
     }
 
-    /// Writes `total_bytes` from the start of the file and flushes the device.
+    /// Opens a file for these writes.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn run(&self, total_bytes: u64) -> io::Result<()> {
-        let next = AtomicU64::new(0);
+    pub fn open(path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)
+    }
+
+    /// Writes to all places, and then flushes the device once: the least that makes them durable where the files keep their blocks.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn run(&self, places: &[DirectPlace]) -> io::Result<()> {
+        let next = AtomicUsize::new(0);
+        let write = |buffer: &AlignedBytes| -> io::Result<()> {
+            while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+                place.file.write_all_at(buffer, place.offset)?;
+            }
+            Ok(())
+        };
         std::thread::scope(|scope| {
-            let writers: Vec<_> = self
-                .buffers
-                .iter()
-                .map(|buffer| {
-                    scope.spawn(|| {
-                        let step = buffer.len() as u64;
-                        loop {
-                            let offset = next.fetch_add(step, Ordering::Relaxed);
-                            if offset + step > total_bytes {
-                                return Ok::<_, io::Error>(());
-                            }
-                            self.file.write_all_at(buffer, offset)?;
-                        }
-                    })
-                })
-                .collect();
+            let writers: Vec<_> = self.buffers.iter().map(|buffer| scope.spawn(|| write(buffer))).collect();
             writers.into_iter().try_for_each(|writer| writer.join().expect("writers do not panic"))
         })?;
-        self.file.sync_data()
+        places.last().map_or(Ok(()), |place| place.file.sync_data())
     }
 }
 
