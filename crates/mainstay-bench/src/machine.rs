@@ -30,6 +30,34 @@ pub fn describe(directory: &Path) -> Machine {
     }
 }
 
+/// What the processors of this machine have passed, and how much of it their host gave to others, in ticks: a virtual machine whose host is busy has
+/// less than its processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StolenTime {
+    all: u64,
+    stolen: u64,
+}
+
+impl StolenTime {
+    /// As of now; nothing where the kernel does not say.
+    pub(crate) fn read() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let ticks = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+        // user, nice, system, idle, iowait, irq, softirq, steal; what guests had is part of user.
+        let ticks: Vec<u64> = ticks.take(8).map_while(|ticks| ticks.parse().ok()).collect();
+        (ticks.len() == 8).then(|| Self { all: ticks.iter().sum(), stolen: ticks[7] })
+    }
+
+    /// The share that the host took since then; nothing if no tick has passed.
+    pub(crate) fn percent_since(self, before: Self) -> Option<f64> {
+        let all = self.all.saturating_sub(before.all);
+        (all > 0).then(|| 100.0 * self.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+    }
+}
+
 /// Processor time used so far by the calling thread, in nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
@@ -150,5 +178,21 @@ impl Meter {
     #[must_use]
     pub fn disk(&self) -> Option<DiskCounts> {
         self.device.as_ref().map(|_| self.disk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_took_is_a_share_of_all_ticks() {
+        let before = StolenTime::parse("cpu  100 0 50 800 20 0 10 20 7 0\ncpu0 1 2 3\n").unwrap();
+        assert_eq!(before, StolenTime { all: 1000, stolen: 20 });
+        let after = StolenTime::parse("cpu  150 0 60 820 20 0 20 30 9 0\n").unwrap();
+        assert_eq!(after.percent_since(before), Some(10.0));
+        assert_eq!(before.percent_since(before), None);
+        assert_eq!(StolenTime::parse("cpu  1 2 3\n"), None);
+        assert_eq!(StolenTime::parse(""), None);
     }
 }

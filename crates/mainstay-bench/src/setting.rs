@@ -1,7 +1,7 @@
 //! What all benchmarks are told, and how each goes through its figures.
 
 use crate::arenas;
-use crate::machine;
+use crate::machine::{self, StolenTime};
 use crate::report::Report;
 use crate::scratch::Scratch;
 use std::io;
@@ -71,7 +71,14 @@ pub(crate) fn run<T: ?Sized, E: From<io::Error>>(
     let setting = Setting { directory: scratch.path(), quick: options.quick, given, progress };
     for part in parts.iter().filter(|part| part.name.contains(&options.only)) {
         progress(part.name);
+        let (before, first) = (StolenTime::read(), report.figures.len());
         (part.measure)(&setting, &mut report)?;
+        if let Some(percent) =
+            before.zip(StolenTime::read()).and_then(|(before, now)| now.percent_since(before))
+        {
+            let note = format!("the host took {percent:.1} % of the processors' time meanwhile (steal)");
+            report.figures[first..].iter_mut().for_each(|figure| figure.notes.push(note.clone()));
+        }
     }
     Ok(report)
 }
