@@ -59,8 +59,6 @@ reach! {
     FlushInOneWrite = "flush_in_one_write",
     /// A flush had to gather pages and sync.
     FlushBySync = "flush_by_sync",
-    /// The first half of a page went to the disk before the page was full.
-    HalfHandedOver = "half_handed_over",
     /// A segment file was used again.
     SegmentRecycled = "segment_recycled",
     /// Behind the end of the journal lay bytes of an earlier life.
@@ -357,6 +355,8 @@ reach! {
     ReadRefusedWithoutLease = "read_refused_without_lease",
     /// A part of an image was sent to a copy that is filled.
     ImageSent = "image_sent",
+    /// The first half of a page went to the disk before the page was full: of a journal alone, since a process has pages too small for that.
+    HalfHandedOver = "half_handed_over",
 }
 
 impl Reach {
