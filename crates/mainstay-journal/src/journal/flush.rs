@@ -88,8 +88,8 @@ impl<M: PageMemory> Journal<M> {
         ticket
     }
 
-    /// Hands over what the open page holds when half of it is filled, so that a stream of records has more of the ring
-    /// under way while it fills the rest. Where commits have written most of it already there is nothing to gain. Asked once a page: if a write that
+    /// Hands over what the open page holds when half of it is filled, so that the disk finds the next piece of a stream of
+    /// records while the rest fills. Where commits have written most of it already there is nothing to gain. Asked once a page: if a write that
     /// ends within a block is in flight then, the page goes as a whole.
     pub(super) fn hand_over_half(&mut self, out: &mut Vec<DiskEffect>) {
         let to = self.fill / BLOCK_BYTES as usize * BLOCK_BYTES as usize;
