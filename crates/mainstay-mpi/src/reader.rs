@@ -11,7 +11,7 @@ use crate::format::{
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A log could not be opened or read. Nothing was changed.
@@ -98,6 +98,8 @@ pub struct Reader {
     header: FileHeader,
     path: PathBuf,
     log: Option<File>,
+    /// What the file system said of the log before anything of it was read.
+    log_at_open: Option<FileState>,
     ring_path: PathBuf,
     ring_state: Ring,
     /// Contents of the ring, control block first; empty if there is none.
@@ -123,6 +125,7 @@ pub struct Reader {
     at_end: bool,
     broken: bool,
     damage: Option<Damage>,
+    overtaken: bool,
 }
 
 impl Reader {
@@ -140,6 +143,8 @@ impl Reader {
         let length = read_at_most(&log, &mut bytes, 0).map_err(io_error(path))?;
         let header = FileHeader::decode(&bytes[..length], LOG_MAGIC)
             .map_err(|source| ReadError::Header { path: path.to_owned(), source })?;
+        // Before the ring is read: what happens to the log in between counts as happening while it is read.
+        let log = (FileState::of(&log), log);
         let (ring_state, ring) = match std::fs::read(ring_path) {
             Ok(ring) if FileHeader::decode(&ring, RING_MAGIC) == Ok(header) => (Ring::Here, ring),
             // A ring of something else is no part of this log.
@@ -161,7 +166,7 @@ impl Reader {
 
     fn over(
         header: FileHeader,
-        (path, log): (&Path, Option<File>),
+        (path, log): (&Path, Option<(Option<FileState>, File)>),
         (ring_path, ring_state, ring): (&Path, Ring, Vec<u8>),
     ) -> Self {
         let cell = |at: usize| ring.get(at..).and_then(format::decode_cell);
@@ -174,10 +179,12 @@ impl Reader {
             left: ring.get(LEFT_OFFSET..).and_then(format::decode_left),
             torn: false,
         };
+        let (log_at_open, log) = log.unzip();
         let mut reader = Self {
             header,
             path: path.to_owned(),
             log,
+            log_at_open: log_at_open.flatten(),
             ring_path: ring_path.to_owned(),
             ring_state,
             ring,
@@ -197,6 +204,7 @@ impl Reader {
             at_end: false,
             broken: false,
             damage: None,
+            overtaken: false,
         };
         reader.gap = reader.find_gap();
         reader.load_page();
@@ -236,6 +244,13 @@ impl Reader {
     #[must_use]
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
+    }
+
+    /// Whether the rank runs, and has given back a page of its log (`--keep-last`) that was to be read next. Known after the last
+    /// record; who wants the rest opens the log once more.
+    #[must_use]
+    pub fn overtaken(&self) -> bool {
+        self.overtaken
     }
 
     /// Pages of a log with a bound are given back from the second on, as many as the latest ones need. More zeroes than that are damage,
@@ -308,7 +323,11 @@ impl Reader {
             None => {
                 self.at_end = true;
                 if !was_at_end && !self.ended {
-                    self.damage = self.find_damage();
+                    let found = self.find_damage();
+                    // Of a rank that runs, what was read at different moments need not fit.
+                    let goes_on = found.is_some() && self.goes_on();
+                    self.overtaken = goes_on && self.ring_page_behind();
+                    self.damage = found.filter(|_| !goes_on);
                 }
             }
         }
@@ -427,6 +446,22 @@ impl Reader {
         } else {
             self.page = Vec::new();
         }
+    }
+}
+
+/// By what a log tells that it was written on, or given back in part. Not the space that it takes: a system says that later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileState {
+    length: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl FileState {
+    fn of(file: &File) -> Option<Self> {
+        let about = file.metadata().ok()?;
+        let modified = (about.mtime(), about.mtime_nsec());
+        Some(Self { length: about.len(), modified })
     }
 }
 

@@ -16,6 +16,8 @@ use mainstay_mpi::recording::Recording;
 use mainstay_mpi::run::Run;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const HEADER: FileHeader = FileHeader {
     run: [3; 16],
@@ -48,6 +50,16 @@ fn bodies(seed: u64, count: usize) -> Vec<Vec<u8>> {
             (0..length).map(|_| random.u8(..)).collect()
         })
         .collect()
+}
+
+/// The first page behind those that a log with a bound gave back.
+fn first_kept_page(log: &Path) -> u64 {
+    let bytes = std::fs::read(log).expect("the log");
+    let stands = |page: &u64| {
+        let at = usize::try_from(HEADER.log_offset(*page)).expect("small");
+        bytes[at..].starts_with(b"MSMP")
+    };
+    (1..).find(stands).expect("pages of the end")
 }
 
 /// As a killed process leaves a log that is not compressed, once what was on its way to the disk is there: nobody writes any more.
@@ -322,16 +334,78 @@ fn zeroes_are_a_gap_only_where_a_bound_has_made_one() {
     record(folder.path(), FileHeader { kept_pages: 6, ..HEADER }, 300).finish(Ending::default());
     let ((_, calls, ended), damage) = told(folder.path());
     assert_eq!((calls, ended, damage), (300, true, None));
-    let first_kept = (1..).find(|page| {
-        let at = usize::try_from(HEADER.log_offset(*page)).expect("small");
-        std::fs::read(&log).expect("the log")[at..][..4] == *b"MSMP"
-    });
-    let first_kept = first_kept.expect("pages of the end");
+    let first_kept = first_kept_page(&log);
     // One more may be gone than is not kept: a kill comes between giving back and writing.
     zero(&log, first_kept);
     assert_eq!(told(folder.path()).1, None);
     zero(&log, first_kept + 1);
     assert!(told(folder.path()).1.is_some());
+}
+
+#[test]
+fn a_page_given_back_while_its_rank_runs_is_no_damage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, ring) = names(folder.path());
+    let header = FileHeader { kept_pages: 6, ..HEADER };
+    let mut open = Pages::create(&log, &ring, header).expect("a log");
+    for call in 1..=300 {
+        open.append(head(call), &[&[5; 400]]).expect("room on the disk");
+    }
+    leave_as_killed(open, &log);
+    let first = first_kept_page(&log);
+    for runs in [true, false] {
+        // What a rank does whose last pages are on their way: its ring stays as it is.
+        let mut reader = Reader::open(&log, &ring).expect("a log");
+        assert!(!runs || reader.gap().is_some(), "most of it is gone");
+        let file = std::fs::File::options().write(true).open(&log).expect("the log");
+        file.set_len(file.metadata().expect("the log").len() + 4096).expect("room on the disk");
+        file.write_all_at(&[0; 4 * 4096], HEADER.log_offset(first)).expect("room on the disk");
+        if !runs {
+            // Whoever reads it after that sees what stays so.
+            reader = Reader::open(&log, &ring).expect("a log");
+        }
+        while reader.next_record().is_some() {}
+        assert_eq!((reader.overtaken(), reader.damage().is_none()), (runs, runs));
+    }
+}
+
+#[test]
+fn a_rank_that_runs_and_keeps_only_its_end_is_read_up_to_where_it_was() {
+    const READINGS: u64 = 300;
+    // Four pages, with those on their way fewer than the readings that are tried.
+    const CALLS_BESIDE_A_READING: u64 = 36;
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("rank-00000.log");
+    let header = FileHeader { kept_pages: 4, ..HEADER };
+    let mut open = Pages::create(&log, &log.with_extension("ring"), header).expect("a log");
+    let run = Run::open(folder.path()).expect("a run");
+    let (allowed, written) = (AtomicU64::new(300), AtomicU64::new(0));
+    let last = 300 + READINGS * CALLS_BESIDE_A_READING;
+    let stats: Vec<_> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for call in 1..=last {
+                while allowed.load(Relaxed) < call {
+                    std::thread::yield_now();
+                }
+                open.append(head(call), &[&[5; 400]]).expect("room on the disk");
+                written.store(call, Release);
+            }
+        });
+        let read = |_| {
+            let before = allowed.load(Relaxed);
+            while written.load(Acquire) < before {
+                std::thread::yield_now();
+            }
+            allowed.store(before + CALLS_BESIDE_A_READING, Relaxed);
+            (before, rank_stat(&run, 0))
+        };
+        (0..READINGS).map(read).collect()
+    });
+    for (before, stat) in stats {
+        let stat = stat.expect("a log");
+        assert_eq!(stat.damage, None, "after call {before}");
+        assert!(stat.calls >= before, "{} of {before}", stat.calls);
+    }
 }
 
 #[test]

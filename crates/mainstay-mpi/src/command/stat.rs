@@ -6,7 +6,7 @@ use crate::field::{Field, ObjectKind, Role, fields};
 use crate::format::Kind;
 use crate::payload::Payload;
 use crate::reader::damage::Damage;
-use crate::reader::{ReadError, Record};
+use crate::reader::{ReadError, Reader, Record};
 use crate::run::Run;
 use crate::varint::Bytes;
 use std::collections::BTreeMap;
@@ -55,12 +55,26 @@ pub struct RankStat {
     pub damage: Option<Damage>,
 }
 
-/// Reads the log of a rank.
+/// How often a log is read that a rank which runs gives back under the reader's hands. A reader is faster than whoever records: one
+/// reading more is nearly always enough.
+const READINGS_MAX: usize = 8;
+
+/// Reads the log of a rank, which may run meanwhile.
 ///
 /// # Errors
 /// [`ReadError`].
 pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
-    let mut reader = run.reader(rank)?;
+    for _ in 1..READINGS_MAX {
+        let mut reader = run.reader(rank)?;
+        let stat = stat_of(run, rank, &mut reader);
+        if !reader.overtaken() {
+            return Ok(stat);
+        }
+    }
+    Ok(stat_of(run, rank, &mut run.reader(rank)?))
+}
+
+fn stat_of(run: &Run, rank: u32, reader: &mut Reader) -> RankStat {
     let mut stat = RankStat { rank, payload: reader.header().payload, ..RankStat::default() };
     let mut names: Vec<String> = Vec::new();
     let mut comms: BTreeMap<u64, Comm> = BTreeMap::new();
@@ -124,7 +138,7 @@ pub fn rank_stat(run: &Run, rank: u32) -> Result<RankStat, ReadError> {
         None => about.len(),
     };
     stat.log_bytes = std::fs::metadata(run.log(rank)).map_or(0, bytes);
-    Ok(stat)
+    stat
 }
 
 impl RankStat {

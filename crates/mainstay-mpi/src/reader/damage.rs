@@ -3,7 +3,7 @@
 //! A kill leaves every page whole, in the log or in the ring, up to the record that was being written; nothing of this run
 //! stands behind that one, and no call was entered but the next. Whatever is otherwise is damage.
 
-use super::{Reader, read_up_to};
+use super::{FileState, Reader, read_up_to};
 use crate::compression::{self, Compression, FRAME_HEADER_BYTES, FRAME_MAGIC};
 use crate::format::{
     self, FILE_HEADER_BYTES, FLAG_CONTINUED, FLAG_MORE, Kind, PAGE_HEADER_BYTES, RECORD_HEADER_BYTES,
@@ -92,11 +92,15 @@ impl Reader {
     pub(super) fn find_damage(&self) -> Option<Damage> {
         let (path, offset) = self.position();
         let cause = self.cause(offset)?;
-        // Of a job that runs, what was read at different moments need not fit.
-        if self.ring_state == Ring::Here && std::fs::read(&self.ring_path).ok().as_ref() != Some(&self.ring) {
-            return None;
-        }
         Some(Damage { path, offset, calls: self.calls, cause })
+    }
+
+    /// Whether the rank has written since the log was opened. Its ring may be as it was: a page is on its way to the log, and another one
+    /// given back, while the rank computes.
+    pub(super) fn goes_on(&self) -> bool {
+        self.ring_state == Ring::Here
+            && (self.log.as_ref().and_then(FileState::of) != self.log_at_open
+                || std::fs::read(&self.ring_path).ok().as_ref() != Some(&self.ring))
     }
 
     fn cause(&self, offset: u64) -> Option<DamageCause> {
@@ -165,7 +169,8 @@ impl Reader {
         false
     }
 
-    fn ring_page_behind(&self) -> bool {
+    /// Whether the ring has a page behind the one where reading ended.
+    pub(super) fn ring_page_behind(&self) -> bool {
         (0..u64::from(self.header.pages)).any(|slot| {
             let page = self.ring.get(self.header.ring_offset(slot)..).unwrap_or_default();
             let number = page.get(8..16).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
