@@ -81,6 +81,20 @@ impl Samples {
     }
 }
 
+/// In words, how far the shares of the rounds of `what` tell whether its target is held; nothing below [`PAIRS_MIN`] rounds.
+#[must_use]
+pub fn resolution(what: &str, shares: &Samples, target: f64) -> Option<String> {
+    let (mean, Some(bound)) = shares.mean_with_bound() else {
+        return None;
+    };
+    let resolved = if (mean - target).abs() < bound { "not resolved" } else { "resolved" };
+    Some(format!(
+        "{what}, {} rounds of pairs: median {:.3}, mean {mean:.3} +- {bound:.3}; beside {target} {resolved}",
+        shares.values().len(),
+        shares.median()
+    ))
+}
+
 /// Fewest paired differences from which a ratio of a few per cent is said to be resolved.
 pub const PAIRS_MIN: usize = 20;
 

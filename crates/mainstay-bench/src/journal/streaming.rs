@@ -7,7 +7,7 @@
 use super::{BenchError, INSTANCE, KIND, Setting, add_target, fill_and_recycle, recycle};
 use crate::floor::{DirectPlace, DirectStream, copy_and_checksum};
 use crate::machine::Meter;
-use crate::report::{Arm, Bound, Figure, Report, Samples, Target, number};
+use crate::report::{Arm, Bound, Figure, Report, Samples, Target, number, resolution};
 use crate::scratch::AlignedBytes;
 use mainstay_disk::log::Log;
 use mainstay_journal::geometry::Geometry;
@@ -108,14 +108,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         100.0 * stats.full_rate(),
         operations
     )];
-    if let (mean, Some(bound)) = shares.mean_with_bound() {
-        let resolved = if (mean - SHARE_MIN).abs() < bound { "not resolved" } else { "resolved" };
-        notes.push(format!(
-            "share of the lower floor, {} rounds of pairs: median {:.3}, mean {mean:.3} +- {bound:.3}; beside {SHARE_MIN} {resolved}",
-            shares.values().len(),
-            shares.median()
-        ));
-    }
+    notes.extend(resolution("share of the lower floor", &shares, SHARE_MIN));
     if !direct.in_huge_pages() {
         notes.push(
             "the kernel does not say that the direct floor's buffers are in huge pages: it may be too low; then the share says nothing"

@@ -5,7 +5,7 @@ use super::services::{bare_echo, serve, synced_echo};
 use super::{Setting, StepError};
 use crate::floor::{DurableWrite, FloorFile};
 use crate::machine::Meter;
-use crate::report::{Arm, Bound, Figure, Report, Samples, Target};
+use crate::report::{Arm, Bound, Figure, Report, Samples, Target, resolution};
 use mainstay_recovery::policy::Policy;
 use mainstay_types::level::Level;
 use std::net::SocketAddr;
@@ -96,14 +96,14 @@ fn at(
     })?;
     let better = usize::from(floor_us[1].median() < floor_us[0].median());
     let floor = floor_us[better].median();
-    add_targets(clients, &measured, floor, report);
+    let resolution = add_targets(clients, &measured, floor, report);
     let method = ["pwrite + fdatasync", "O_DIRECT | O_DSYNC"][better];
     let floors = format!(
         "floor: {FLOOR_WRITE_BYTES} B by {method}, p50 {floor:.1} us back to back, {:.1} us with {} us of work between two",
         paced_us[better].median(),
         PACE.as_micros()
     );
-    add_figure(clients, servers, measured, floors, report);
+    add_figure(clients, servers, measured, resolution.into_iter().chain([floors]), report);
     Ok(())
 }
 
@@ -114,7 +114,9 @@ pub(super) fn by_turns(
     servers: &[Server],
     mut between: impl FnMut() -> Result<(), StepError>,
 ) -> Result<Vec<Measured>, StepError> {
-    let (rounds, slice) = setting.choose((6, Duration::from_millis(250)), (20, Duration::from_millis(500)));
+    // Short, since what is compared within a round should have met the machine at one speed.
+    let slice = Duration::from_millis(250);
+    let rounds = setting.choose(6, 40);
     let new = || Measured {
         latency_us: Samples::default(),
         rates: Samples::default(),
@@ -150,7 +152,8 @@ fn sync_repeatedly(floor: &mut FloorFile, pace: Duration, into_us: &mut Samples)
     Ok(())
 }
 
-fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut Report) {
+/// Adds the targets, and says how far the closest of them is resolved.
+fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut Report) -> Option<String> {
     let [echo, process, disk] = [0, 1, 2].map(|index: usize| &measured[index]);
     if clients == 1 {
         let added = (disk.latency_us.median() - echo.latency_us.median()) / floor;
@@ -163,11 +166,11 @@ fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut R
             "floors",
             Some(Level::Disk),
         ));
-        return;
+        return None;
     }
-    let share = |ours: &Measured, reference: &Measured| ours.rates.ratios_to(&reference.rates).median();
+    let shares = |ours: &Measured, reference: &Measured| ours.rates.ratios_to(&reference.rates);
     let name = "64 clients, deferred: rate at level process over the bare echo's";
-    let value = share(process, echo);
+    let value = shares(process, echo).median();
     report.targets.push(Target::new(
         name,
         value,
@@ -177,19 +180,21 @@ fn add_targets(clients: usize, measured: &[Measured], floor: f64, report: &mut R
         Some(Level::Process),
     ));
     let name = "64 clients, deferred: rate at level disk over that at level process";
-    let value = share(disk, process);
+    let of_process = shares(disk, process);
+    let value = of_process.median();
     report.targets.push(Target::new(name, value, Bound::AtLeast, DISK_SHARE_MIN, "x", Some(Level::Disk)));
+    resolution("deferred, disk over process", &of_process, DISK_SHARE_MIN)
 }
 
 fn add_figure(
     clients: usize,
     servers: &[Server],
     measured: Vec<Measured>,
-    floors: String,
+    findings: impl Iterator<Item = String>,
     report: &mut Report,
 ) {
     let mut notes = rates(servers, &measured);
-    notes.push(floors);
+    notes.extend(findings);
     notes.push("processor time is that of servers and clients together".to_owned());
     report.figures.push(Figure {
         name: if clients == 1 { "requests, 1 client" } else { "requests, 64 clients" },
