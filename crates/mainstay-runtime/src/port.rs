@@ -8,6 +8,7 @@ pub mod file;
 pub mod http;
 pub mod stdout;
 
+mod queue;
 mod sidecar;
 
 use crate::port::file::{FilePort, OpenFileError};

@@ -1,12 +1,12 @@
 //! Outputs by HTTP POST, each with its key; repeated until the receiver has answered.
 
+use crate::port::queue::{Attempted, Kept, Next, Queue};
 use crate::port::{Carry, PortStatus, Report, Sent};
 use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
 use mainstay_process::port::Guarantee;
 use mainstay_types::id::OutputId;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,6 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// The statuses by which a receiver that looked at an output says that it never takes it.
 const REFUSALS: [u16; 3] = [400, 413, 422];
-
-/// A receiver that does not take outputs, for long or on and off, is not complained about more often.
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(300);
 
 const LAST_ATTEMPT: &str = "this was the last attempt to send an output: while it was under way the output was given up, or the service \
                             recovered from a panic";
@@ -94,49 +91,11 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Its length is limited by the process: `outputs_pending_max`.
-#[derive(Default)]
-struct Queue {
-    jobs: BTreeMap<OutputId, Job>,
-    /// Jobs that no thread has in hand, by the moment they are due; then in the order of emission.
-    due: BTreeSet<(Instant, OutputId)>,
-    status: PortStatus,
-    complained: Option<Instant>,
-    closing: bool,
-}
-
-struct Job {
-    output: Arc<Output>,
-    attempts: u32,
-    /// Why the last attempt did not get through.
-    trouble: Option<String>,
-    /// Whether the attempt that a thread has in hand is the last one, however it ends: a person has decided about the output, or the process that
-    /// released it is gone. Not any more when another process releases it meanwhile.
-    forgotten: bool,
-}
-
-/// An attempt that a thread has in hand.
-struct Attempted {
-    output: Arc<Output>,
-    /// Counted from 1.
-    number: u32,
-}
-
 /// How an attempt ended, and why for people.
 enum Attempt {
     Over(Sent, String),
     /// Not now.
     Again(String),
-}
-
-/// What becomes of an output that did not get through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
-    /// It was the last attempt.
-    No,
-    Quietly,
-    /// And is to be complained about.
-    Loudly,
 }
 
 /// What the status of an answer says of the output.
@@ -214,87 +173,14 @@ impl Carry for HttpPort {
     }
 
     fn troubles(&self) -> BTreeMap<OutputId, String> {
-        let queue = self.shared.lock();
-        queue.jobs.iter().filter_map(|(&id, job)| Some((id, job.trouble.clone()?))).collect()
+        self.shared.lock().troubles()
     }
 }
 
 impl Drop for HttpPort {
     fn drop(&mut self) {
-        self.shared.lock().closing = true;
+        self.shared.lock().close();
         self.shared.changed.notify_all();
-    }
-}
-
-impl Job {
-    fn forget(&mut self) {
-        self.forgotten = true;
-        self.trouble = None;
-    }
-}
-
-impl Queue {
-    fn take(&mut self, output: Output, due: Instant) {
-        let id = output.id;
-        match self.jobs.entry(id) {
-            Entry::Vacant(vacant) => {
-                let output = Arc::new(output);
-                vacant.insert(Job { output, attempts: 0, trouble: None, forgotten: false });
-                self.due.insert((due, id));
-            }
-            // The process recovered in place of the one that is gone has it still.
-            Entry::Occupied(job) => job.into_mut().forgotten = false,
-        }
-    }
-
-    fn withdraw(&mut self, id: OutputId) {
-        let before = self.due.len();
-        self.due.retain(|&(_, waiting)| waiting != id);
-        if self.due.len() < before {
-            self.jobs.remove(&id);
-        } else if let Some(job) = self.jobs.get_mut(&id) {
-            job.forget();
-        }
-    }
-
-    fn forget(&mut self) {
-        while let Some((_, id)) = self.due.pop_first() {
-            self.jobs.remove(&id);
-        }
-        self.jobs.values_mut().for_each(Job::forget);
-    }
-
-    fn status(&self) -> PortStatus {
-        let trouble = self.jobs.values().find_map(|job| job.trouble.clone());
-        PortStatus { waiting: self.jobs.len() as u64, trouble, ..self.status.clone() }
-    }
-
-    /// Whether anybody still waits for it.
-    fn ended(&mut self, id: OutputId, sent: &Sent) -> bool {
-        let forgotten = self.jobs.remove(&id).is_some_and(|job| job.forgotten);
-        match sent {
-            Sent::Ended(Outcome::Delivered { .. }) => self.status.delivered += 1,
-            Sent::Ended(_) => self.status.refused += 1,
-            Sent::InDoubt => self.status.in_doubt += 1,
-        }
-        !forgotten
-    }
-
-    /// Puts an output back until it is `due`.
-    fn again(&mut self, id: OutputId, now: Instant, due: Instant, why: &str) -> Kept {
-        let job = self.jobs.get_mut(&id).expect("a job leaves the queue only when it has ended, or was due");
-        if job.forgotten {
-            self.jobs.remove(&id);
-            return Kept::No;
-        }
-        job.trouble = Some(why.to_owned());
-        self.status.repeated += 1;
-        self.due.insert((due, id));
-        if self.complained.is_some_and(|before| now - before < COMPLAINT_PAUSE) {
-            return Kept::Quietly;
-        }
-        self.complained = Some(now);
-        Kept::Loudly
     }
 }
 
@@ -329,7 +215,7 @@ impl Shared {
                         Kept::Loudly => tracing::warn!(
                             port = self.name,
                             why,
-                            "outputs are kept and sent again until they get through"
+                            "outputs are kept and sent again until they get through (`mainstay outputs` says which)"
                         ),
                     }
                 }
@@ -341,27 +227,19 @@ impl Shared {
         tracing::warn!(port = self.name, key = output.key, bytes = output.body.len(), why, "{what}");
     }
 
-    /// The next job that is due, counted as attempted; `None` when the port is closing.
+    /// The next output that is due, counted as attempted; `None` when the port is closing.
     fn next(&self) -> Option<Attempted> {
         let mut queue = self.lock();
         loop {
-            if queue.closing {
-                return None;
-            }
-            let now = Instant::now();
-            match queue.due.first().copied() {
-                Some((due, id)) if due <= now => {
-                    queue.due.pop_first();
-                    let job = queue.jobs.get_mut(&id).expect("what is due is in the queue");
-                    job.attempts += 1;
-                    return Some(Attempted { output: Arc::clone(&job.output), number: job.attempts });
+            queue = match queue.next(Instant::now()) {
+                Next::Attempt(attempted) => return Some(attempted),
+                Next::Closing => return None,
+                Next::Due(pause) => {
+                    let waited = self.changed.wait_timeout(queue, pause);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
                 }
-                Some((due, _)) => {
-                    let waited = self.changed.wait_timeout(queue, due - now);
-                    queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-                }
-                None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-            }
+                Next::Empty => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 
@@ -451,7 +329,6 @@ fn verdict(status: u16, guarantee: Guarantee, refusals: &[u16]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainstay_process::port::PortIndex;
 
     #[test]
     fn only_what_speaks_of_the_output_itself_gives_it_up() {
@@ -471,83 +348,5 @@ mod tests {
         }
         assert_eq!(verdict(404, Guarantee::Deduplicated, &[404]), Verdict::Refused);
         assert_eq!(verdict(422, Guarantee::Deduplicated, &[404]), Verdict::Again);
-    }
-
-    fn output(id: u64) -> Output {
-        let (id, key, body) = (OutputId(id), id.to_string(), Arc::from([]));
-        Output { id, port: PortIndex(0), key, body, again: false }
-    }
-
-    #[test]
-    fn it_complains_at_once_and_then_now_and_again() {
-        let (mut queue, start) = (Queue::default(), Instant::now());
-        let complains: Vec<_> = [0, 1, 299, 300, 301, 700]
-            .into_iter()
-            .filter(|seconds| {
-                queue.take(output(1), start);
-                let now = start + Duration::from_secs(*seconds);
-                let kept = queue.again(OutputId(1), now, now, "the receiver answers 404");
-                // On and off.
-                queue.ended(OutputId(1), &Sent::Ended(Outcome::Delivered { status: 200 }));
-                kept == Kept::Loudly
-            })
-            .collect();
-        assert_eq!(complains, [0, 300, 700]);
-    }
-
-    #[test]
-    fn one_that_does_not_get_through_is_not_hidden_by_others_that_do() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        (1..=3).for_each(|id| queue.take(output(id), now));
-        assert_eq!(queue.status().trouble, None);
-        queue.again(OutputId(2), now, now, "the receiver answers 404");
-        queue.ended(OutputId(1), &Sent::Ended(Outcome::Delivered { status: 200 }));
-        queue.ended(OutputId(3), &Sent::Ended(Outcome::Refused { status: 422 }));
-        let status = queue.status();
-        assert_eq!((status.trouble.as_deref(), status.waiting), (Some("the receiver answers 404"), 1));
-        queue.ended(OutputId(2), &Sent::InDoubt);
-        assert_eq!((queue.status().trouble, queue.status().in_doubt), (None, 1));
-    }
-
-    fn again(queue: &mut Queue, id: u64) -> Kept {
-        let now = Instant::now();
-        queue.again(OutputId(id), now, now, "the receiver answers 404")
-    }
-
-    #[test]
-    fn what_is_withdrawn_is_not_tried_again() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        (1..=3).for_each(|id| queue.take(output(id), now));
-        queue.withdraw(OutputId(1));
-        assert_eq!((queue.due.len(), queue.status().waiting), (2, 2), "it waited");
-        queue.due.clear();
-        queue.withdraw(OutputId(2));
-        queue.withdraw(OutputId(3));
-        assert_eq!(queue.status().waiting, 2, "threads have them in hand");
-        assert_eq!(again(&mut queue, 2), Kept::No);
-        assert!(!queue.ended(OutputId(3), &Sent::InDoubt));
-        assert_eq!(
-            (queue.due.len(), queue.status()),
-            (0, PortStatus { in_doubt: 1, ..PortStatus::default() })
-        );
-        queue.withdraw(OutputId(9));
-    }
-
-    #[test]
-    fn what_is_in_hand_when_the_process_goes_is_tried_again_only_for_the_one_in_its_place() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        (1..=2).for_each(|id| queue.take(output(id), now));
-        again(&mut queue, 1);
-        queue.due.clear();
-        queue.take(output(3), now);
-        assert!(queue.status().trouble.is_some());
-        queue.forget();
-        assert_eq!((queue.due.len(), queue.status().waiting), (0, 2), "one waited, threads have two in hand");
-        assert_eq!(queue.status().trouble, None, "who asks would be told that it is sent again");
-        queue.take(output(2), now);
-        assert!(queue.due.is_empty(), "a thread has it in hand still");
-        assert_eq!([again(&mut queue, 1), again(&mut queue, 2)], [Kept::No, Kept::Quietly]);
-        assert_eq!(queue.due.iter().map(|(_, id)| id.0).collect::<Vec<_>>(), [2]);
-        assert!(queue.ended(OutputId(2), &Sent::InDoubt));
     }
 }
