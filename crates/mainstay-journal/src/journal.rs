@@ -15,7 +15,7 @@ use crate::format::{
 };
 use crate::geometry::Geometry;
 use crate::memory::PageMemory;
-use crate::open::Attempt;
+use crate::open::{Attempt, Note};
 use crate::record::Kind;
 use crate::ring;
 use crate::slot::Slot;
@@ -41,6 +41,7 @@ pub struct Resume {
     pub(crate) buffer_only: bool,
     pub(crate) half_bytes_min: usize,
     pub(crate) attempt: Option<Attempt>,
+    pub(crate) note: Option<Note>,
 }
 
 impl Resume {
@@ -237,7 +238,7 @@ impl<M: PageMemory> Journal<M> {
             watermark_turn: 0,
             stats: Stats::default(),
         };
-        journal.format_ring(&resume.tail);
+        journal.format_ring(&resume.tail, resume.note.as_ref());
         if open {
             journal.slots[journal.slot] = Slot::opened(page, resume.tail.len());
             journal.put_life();
@@ -249,7 +250,7 @@ impl<M: PageMemory> Journal<M> {
 
     /// Cells and pages first, the header last: until then the ring counts as the previous life's, of which everything
     /// is settled.
-    fn format_ring(&mut self, tail: &[u8]) {
+    fn format_ring(&mut self, tail: &[u8], note: Option<&Note>) {
         for slot in 0..self.slots.len() {
             let page = self.memory.page_mut(slot);
             assert_eq!(page.len(), self.page_bytes, "the ring has the sizes that were asked for");
@@ -263,6 +264,7 @@ impl<M: PageMemory> Journal<M> {
         }
         let control = self.memory.control_mut();
         ring::write_attempt(control, self.attempt);
+        ring::write_note(control, note, self.generation);
         ring::write_header(control, self.store, self.generation, self.geometry);
     }
 
@@ -577,6 +579,11 @@ impl<M: PageMemory> Journal<M> {
     pub fn resume_attempt(&mut self, attempt: Attempt) {
         self.attempt = Some(attempt);
         ring::write_attempt(self.memory.control_mut(), self.attempt);
+    }
+
+    /// Notes something where kill -9 cannot reach it, in the place of what was noted before.
+    pub fn note(&mut self, note: &Note) {
+        ring::write_note(self.memory.control_mut(), Some(note), self.generation);
     }
 
     /// Notes that the delivery ended well: a later life must not count its own deaths at this record against it.

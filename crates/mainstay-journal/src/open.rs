@@ -43,6 +43,18 @@ pub struct Attempt {
     pub attempts: u32,
 }
 
+/// Bytes of a [`Note`].
+pub const NOTE_BYTES: usize = 48;
+
+/// What the owner of a journal noted last, where kill -9 cannot reach it; a power loss may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The end of the record that it speaks of; what is gone from the journal takes it along.
+    pub end: Lsn,
+    /// Whatever the owner means by it.
+    pub bytes: [u8; NOTE_BYTES],
+}
+
 /// What opening found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
@@ -76,6 +88,8 @@ pub struct OpenReport {
     pub records: u64,
     /// The delivery that was being made when the process died.
     pub attempt: Option<Attempt>,
+    /// What the last life noted last, unless power was lost or the record that it speaks of is gone.
+    pub note: Option<Note>,
 }
 
 /// What does not parse.
@@ -300,6 +314,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         records: walked.records,
         // A record that is gone leaves its address to another one.
         attempt: survey.attempt().filter(|attempt| attempt.lsn < walked.end || attempt.lsn >= UNRECORDED),
+        note: survey.ring_image().and_then(|image| image.cells.note).filter(|note| note.end <= walked.end),
     };
     let resume = Resume {
         geometry,
@@ -314,6 +329,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         buffer_only: options.buffer_only,
         half_bytes_min: options.half_bytes_min.max(BLOCK_BYTES) as usize,
         attempt: report.attempt,
+        note: report.note,
     };
     Ok(Opened { catalog, resume, report })
 }

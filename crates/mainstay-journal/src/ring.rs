@@ -2,20 +2,25 @@
 
 use crate::format::{FILE_HEADER_BYTES, FileHeader, FileKind, u64_at};
 use crate::geometry::Geometry;
-use crate::open::Attempt;
+use crate::open::{Attempt, NOTE_BYTES, Note};
 use crate::striping::Striping;
+use mainstay_checksum::crc32c_append;
 use mainstay_types::id::{Generation, Lsn, StoreId};
 
 /// Offsets of the two watermark cells: value and complement. They are written in turn, so that one is always whole.
 const WATERMARK_CELLS: [usize; 2] = [512, 1024];
 /// Offset of the attempt cell: LSN, attempts, check.
 const ATTEMPT_CELL: usize = 1536;
+/// Offset of the note: end, bytes, check.
+const NOTE_CELL: usize = 2048;
+const NOTE_CHECK: usize = NOTE_CELL + 8 + NOTE_BYTES;
 
 /// What the cells say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
     pub(crate) watermark: Lsn,
     pub(crate) attempt: Option<Attempt>,
+    pub(crate) note: Option<Note>,
 }
 
 fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
@@ -26,8 +31,13 @@ fn attempt_check(lsn: u64, attempts: u64) -> u64 {
     !(lsn.rotate_left(17) ^ attempts)
 }
 
-/// Reads the cells; one that is torn says nothing.
-pub(crate) fn read_cells(control: &[u8]) -> Cells {
+/// A note of an earlier life, which a lost page may leave beside this life's header, is none of this life.
+fn note_check(control: &[u8], generation: Generation) -> u32 {
+    crc32c_append(crc32c_append(0, &generation.0.to_le_bytes()), &control[NOTE_CELL..NOTE_CHECK])
+}
+
+/// Reads the cells of the life `generation`; one that is torn says nothing.
+pub(crate) fn read_cells(control: &[u8], generation: Generation) -> Cells {
     let watermark = WATERMARK_CELLS
         .iter()
         .map(|&at| (u64_at(control, at), u64_at(control, at + 8)))
@@ -39,7 +49,11 @@ pub(crate) fn read_cells(control: &[u8]) -> Cells {
     let whole = check == attempt_check(lsn, attempts) && lsn > 0;
     let attempt =
         u32::try_from(attempts).ok().filter(|_| whole).map(|attempts| Attempt { lsn: Lsn(lsn), attempts });
-    Cells { watermark, attempt }
+    let [end, check] = [NOTE_CELL, NOTE_CHECK].map(|at| u64_at(control, at));
+    let mut bytes = [0; NOTE_BYTES];
+    bytes.copy_from_slice(&control[NOTE_CELL + 8..NOTE_CHECK]);
+    let whole = end > 0 && check == u64::from(note_check(control, generation));
+    Cells { watermark, attempt, note: whole.then_some(Note { end: Lsn(end), bytes }) }
 }
 
 /// Writes the watermark into the cell whose turn it is.
@@ -59,6 +73,19 @@ pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
     put_u64(control, ATTEMPT_CELL + 16, attempt_check(lsn, attempts));
 }
 
+/// Writes the note of the life `generation`; none is zeroes.
+#[inline]
+pub(crate) fn write_note(control: &mut [u8], note: Option<&Note>, generation: Generation) {
+    let Some(note) = note else {
+        control[NOTE_CELL..NOTE_CHECK + 8].fill(0);
+        return;
+    };
+    put_u64(control, NOTE_CELL, note.end.0);
+    control[NOTE_CELL + 8..NOTE_CHECK].copy_from_slice(&note.bytes);
+    let check = note_check(control, generation);
+    put_u64(control, NOTE_CHECK, u64::from(check));
+}
+
 /// Writes the header that makes the ring this life's. Last of all, when cells and pages are in place.
 pub(crate) fn write_header(control: &mut [u8], store: StoreId, generation: Generation, geometry: Geometry) {
     let header =
@@ -74,14 +101,23 @@ mod tests {
     #[test]
     fn a_torn_cell_says_nothing_and_the_other_watermark_still_counts() {
         let mut control = [0; CONTROL_BYTES];
-        assert_eq!(read_cells(&control), Cells { watermark: Lsn::ZERO, attempt: None });
+        let life = Generation(3);
+        let nothing = Cells { watermark: Lsn::ZERO, attempt: None, note: None };
+        assert_eq!(read_cells(&control, life), nothing);
         write_watermark(&mut control, 0, Lsn(640));
         write_watermark(&mut control, 1, Lsn(1280));
         let attempt = Attempt { lsn: Lsn(64), attempts: 2 };
         write_attempt(&mut control, Some(attempt));
-        assert_eq!(read_cells(&control), Cells { watermark: Lsn(1280), attempt: Some(attempt) });
+        let note = Note { end: Lsn(128), bytes: [7; NOTE_BYTES] };
+        write_note(&mut control, Some(&note), life);
+        let all = Cells { watermark: Lsn(1280), attempt: Some(attempt), note: Some(note) };
+        assert_eq!(read_cells(&control, life), all);
+        assert_eq!(read_cells(&control, Generation(4)), Cells { note: None, ..all }, "another life's");
         control[WATERMARK_CELLS[1] + 1] ^= 1;
         control[ATTEMPT_CELL + 8] ^= 1;
-        assert_eq!(read_cells(&control), Cells { watermark: Lsn(640), attempt: None });
+        control[NOTE_CELL + 9] ^= 1;
+        assert_eq!(read_cells(&control, life), Cells { watermark: Lsn(640), ..nothing });
+        write_note(&mut control, None, life);
+        assert_eq!(read_cells(&control, life).note, None);
     }
 }

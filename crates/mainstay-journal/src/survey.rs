@@ -310,7 +310,7 @@ fn read_ring(
     if header.geometry != geometry {
         return Ok(Ring::Absent);
     }
-    let cells = ring::read_cells(&control);
+    let cells = ring::read_cells(&control, header.generation);
     if header.generation != superblock.generation {
         return Ok(Ring::Stale(cells.attempt));
     }

@@ -5,7 +5,7 @@ mod rig;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::journal::{AppendError, Health};
 use mainstay_journal::memory_storage::MemoryStorage;
-use mainstay_journal::open::{Attempt, UNRECORDED};
+use mainstay_journal::open::{Attempt, NOTE_BYTES, Note, UNRECORDED};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::Failure;
 use mainstay_types::id::Lsn;
@@ -403,6 +403,32 @@ fn attempts_survive_kill_and_are_counted_per_record() {
     let unrecorded = Attempt { lsn: UNRECORDED.plus(7), attempts: 2 };
     rig.journal.resume_attempt(unrecorded);
     assert_eq!(Rig::open(rig.kill(), &options).unwrap().report.attempt, Some(unrecorded));
+}
+
+#[test]
+fn a_note_survives_kill_and_goes_with_its_record_and_with_the_ring() {
+    let options = small(2, 4);
+    let mut rig = fresh(&options);
+    let kept = rig.append(b"kept").unwrap();
+    rig.flush_and_settle();
+    let note = |end, byte| Note { end, bytes: [byte; NOTE_BYTES] };
+    rig.journal.note(&note(kept.end, 1));
+    let rig = Rig::open(rig.kill(), &options).unwrap();
+    assert_eq!(rig.report.note, Some(note(kept.end, 1)));
+    // Killed before anything else is noted: still known.
+    let storage = rig.kill();
+    let mut rig = Rig::open(storage, &options).unwrap();
+    assert_eq!(rig.report.note, Some(note(kept.end, 1)));
+    let behind = rig.append(b"behind").unwrap();
+    rig.journal.note(&note(behind.end, 2));
+    let storage = rig.kill();
+    let mut rig = Rig::open(storage.clone(), &options).unwrap();
+    assert_eq!(rig.report.note, Some(note(behind.end, 2)), "the ring has both");
+    let lost = Rig::open(storage.crash_image(&mut |_| 0), &options).unwrap();
+    assert_eq!((lost.report.note, lost.report.end <= behind.lsn), (None, true));
+    // As if its record had been lost alone.
+    rig.journal.note(&note(rig.report.end.plus(1 << 16), 3));
+    assert_eq!(Rig::open(rig.kill(), &options).unwrap().report.note, None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::event::Resolution;
 use crate::handler::{Answer, Asked, Context, Handler, Outcome, Random, RequestId};
 use crate::links::{Emitted, LateAnswer, Links};
+use crate::newest::Newest;
 use crate::outbox::Pending;
 use crate::port::{Guarantee, OutputState};
 use crate::record::delivery::Delivery;
@@ -31,6 +32,8 @@ pub(crate) struct History<H> {
     /// deliveries waited (immediate logging) names an earlier one.
     recent: VecDeque<(DeliveryIndex, Summary)>,
     recent_max: usize,
+    /// Of a process that stands alone.
+    pub(crate) newest: Newest,
     /// Buffers reused between deliveries.
     spare: Spare,
 }
@@ -75,7 +78,8 @@ impl<H: Handler> History<H> {
     ) -> Self {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
         let recent_max = config.limits.backlog_requests_max + 2;
-        Self { handler, tables, store, links, recent, recent_max, spare: Spare::default() }
+        let newest = Newest::after(tables.executed);
+        Self { handler, tables, store, links, recent, recent_max, newest, spare: Spare::default() }
     }
 
     /// What follows is delivered in `life`: the lives before it ended here, for good.
@@ -252,6 +256,7 @@ impl<H: Handler> History<H> {
             }
             self.spare.asked = asked.messages;
         }
+        self.newest.take(prefix.delivery, summary);
         self.recent.push_back((prefix.delivery, summary));
         if self.recent.len() > self.recent_max {
             self.recent.pop_front();

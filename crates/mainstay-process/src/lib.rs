@@ -42,6 +42,7 @@ mod lifecycle;
 mod line;
 pub mod links;
 pub mod loss;
+mod newest;
 mod open_requests;
 mod outbox;
 mod outlet;

@@ -4,6 +4,7 @@ use crate::checkpoint::Saved;
 use crate::effect::Effect;
 use crate::event::CheckpointEvent;
 use crate::handler::Handler;
+use crate::newest::Newest;
 use crate::port::OutputState;
 use crate::process::Process;
 use mainstay_journal::journal::Health;
@@ -50,6 +51,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         {
             let lsn = self.replay_from();
             self.checkpoint_begins();
+            self.history.newest = Newest::after(executed);
             self.schedule.begin(lsn, self.journal.end(), executed, self.now);
             out.push(Effect::SaveCheckpoint { lsn });
             if !self.config.rules.keep(Rule::TrimAfterCheckpoint) {

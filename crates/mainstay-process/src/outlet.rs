@@ -71,6 +71,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         match self.history.execute(&pending.delivery, &prefix, appended.end, &self.config) {
             Ok(done) => {
                 self.end_attempt(appended.lsn);
+                self.note_newest();
                 self.stats.delivered += 1;
                 if let Some((from, ssn)) = from {
                     self.received(from, ssn, index, appended.end);

@@ -15,6 +15,7 @@ use crate::lifecycle::Life;
 use crate::line::Cut;
 use crate::links::{Links, LinksError};
 use crate::loss::RollBack;
+use crate::newest::Newest;
 use crate::process::{INSTANCE, Process, Scratch};
 use crate::record::RecordError;
 use crate::record::orphaned;
@@ -151,8 +152,8 @@ pub enum RecoverError {
     /// Replay did something else than the first run.
     #[error(
         "replay diverged at delivery {delivery} (noticed at LSN {lsn}):\n  recorded: {recorded}\n  now:      {now}\nNothing was changed. \
-         The usual culprit is a hash map walked in its random order; others are clocks, randomness or files read by the handler, \
-         or a handler that changed without a new version number"
+         The usual culprit is a hash map walked in its random order; others are clocks, randomness, files or settings read by the handler, \
+         or a handler or first state that changed without a new version number"
     )]
     Diverged {
         /// The record that tells.
@@ -163,6 +164,20 @@ pub enum RecoverError {
         recorded: Summary,
         /// What it does now.
         now: Summary,
+    },
+    /// Replay did something else than the first run, at a delivery of which no record speaks.
+    #[error(
+        "replay diverged at a delivery from {first} on and before {delivery} (noticed at LSN {lsn}), of which only is recorded that it did \
+         something else. Nothing was changed. The usual culprit is a hash map walked in its random order; others are clocks, randomness, \
+         files or settings read by the handler, or a handler or first state that changed without a new version number"
+    )]
+    DivergedBefore {
+        /// The record up to which it was replayed.
+        lsn: Lsn,
+        /// The first delivery that may be the one.
+        first: DeliveryIndex,
+        /// The delivery behind the last that may be the one.
+        delivery: DeliveryIndex,
     },
     /// Replay panicked on a delivery that was executed before.
     #[error(
@@ -398,6 +413,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             version,
             // One at a message without a record says nothing of records.
             attempt: recorded_attempt,
+            left: Newest::left_by(report, &config),
             verdicts,
             cut,
             watch: None,
@@ -405,7 +421,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         if let Some(progress) = &mut progress {
             progress(Progress { deliveries: 0, lsn: from, end: report.end });
         }
-        let Replay { mut history, journal, mut disk, mut collecting, verdicts, version, cut, .. } =
+        let Replay { mut history, mut journal, mut disk, mut collecting, verdicts, version, cut, .. } =
             replay.run(storage, catalog, from..report.end, &mut recovery, progress)?;
         let upgraded_from = version.filter(|&version| version != config.version);
         if let Some(recorded) = upgraded_from
@@ -440,6 +456,11 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let incarnation = Incarnation(report.generation.0);
         let sessions = history.links.as_ref().map(|_| Sessions::new(collecting.take()));
         let collects = sessions.as_ref().is_some_and(|sessions| sessions.collecting.is_some());
+        let note = history.newest.note(history.tables.executed_end).filter(|_| config.cluster.is_none());
+        if let Some(note) = note {
+            // By the next record places in history, and in the journal, may be taken that the note of an earlier life speaks of.
+            journal.note(&note);
+        }
         let mut process = Self {
             seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
             schedule: Schedule::new(from, checkpointed, now),

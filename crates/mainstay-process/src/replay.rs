@@ -9,6 +9,7 @@ use crate::history::History;
 use crate::line::Cut;
 use crate::links::LinksError;
 use crate::loss::Loss;
+use crate::newest::Newest;
 use crate::process::INSTANCE;
 use crate::record::delivery::Delivery;
 use crate::record::marked;
@@ -140,6 +141,8 @@ pub(crate) struct Replay<'a, H, M> {
     pub(crate) version: Option<u32>,
     pub(crate) last_logged: DeliveryIndex,
     pub(crate) attempt: Option<(Lsn, u32)>,
+    /// What the last life's newest deliveries did, if that is known.
+    pub(crate) left: Option<Newest>,
     pub(crate) verdicts: Verdicts,
     pub(crate) cut: Cut,
     /// Who watches it; nobody watches the recovery of a process.
@@ -155,6 +158,11 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
         recovery: &mut Recovery,
         mut progress: Option<&mut dyn FnMut(Progress)>,
     ) -> Result<Self, RecoverError> {
+        // A checkpoint may be older than the one from which they are counted, and has those that it is newer than.
+        self.left = self.left.filter(|left| left.first > self.history.tables.executed);
+        if let Some(left) = &self.left {
+            self.history.newest.first = left.first;
+        }
         let mut at = range.start;
         while let Some((verdict, next)) =
             self.stretch(Reader::new(storage, catalog, at, range.end), range.end, recovery, &mut progress)?
@@ -235,6 +243,7 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
                         return Ok(None);
                     }
                     let verdict = self.deliver(lsn, record_end, &prefix, &delivery)?;
+                    self.check_newest(lsn)?;
                     recovery.replayed += 1;
                     if self.watch.as_ref().is_some_and(|watch| watch.stopped) {
                         return Ok(None);
@@ -354,6 +363,20 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
             });
         }
         Ok(())
+    }
+
+    /// Compares what the newest deliveries did then and do now, once it has come to the last of them.
+    fn check_newest(&self, lsn: Lsn) -> Result<(), RecoverError> {
+        let now = &self.history.newest;
+        let Some(then) = self.left.filter(|then| then.last == now.last && then != now && !self.goes_on())
+        else {
+            return Ok(());
+        };
+        let delivery = then.last;
+        if then.summary == now.summary {
+            return Err(RecoverError::DivergedBefore { lsn, first: then.first, delivery });
+        }
+        Err(RecoverError::Diverged { lsn, delivery, recorded: then.summary, now: now.summary })
     }
 
     /// Whether what differs from the record is shown and no reason to stop.

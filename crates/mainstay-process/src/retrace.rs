@@ -9,6 +9,7 @@ use crate::handler::{Answer, Handler, RequestId};
 use crate::history::{Done, History};
 use crate::line::Cut;
 use crate::links::Links;
+use crate::newest::Newest;
 use crate::record::delivery::Delivery;
 use crate::record::prefix::Prefix;
 use crate::recover::{RecoverError, Recovery};
@@ -136,7 +137,11 @@ pub fn retrace<H: Handler, M: PageMemory>(start: Retrace<'_, H, M>) -> Result<Re
         restore(&mut handler, &config, report, storage, from, &mut recovery)?;
     let checkpoint = recovery.checkpoint.zip(version);
     watcher.begin(&Beginning { store: report.store, checkpoint, end: report.end });
-    let verdicts = Verdicts::read(storage, catalog, from..report.end, true)?;
+    let mut verdicts = Verdicts::read(storage, catalog, from..report.end, true)?;
+    let left = Newest::left_by(report, &config);
+    if let Some(left) = &left {
+        verdicts.summaries.insert(left.last, left.summary);
+    }
     let links = config
         .cluster
         .as_ref()
@@ -159,6 +164,7 @@ pub fn retrace<H: Handler, M: PageMemory>(start: Retrace<'_, H, M>) -> Result<Re
             .attempt
             .filter(|attempt| attempt.lsn < UNRECORDED)
             .map(|attempt| (attempt.lsn, attempt.attempts)),
+        left,
         verdicts,
         cut: Cut::default(),
         watch: Some(Watch { watcher, go_on, stopped: false }),

@@ -58,12 +58,14 @@ impl Summary {
         summary
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.digest.to_le_bytes());
-        out.extend_from_slice(&self.status.to_le_bytes());
-        out.extend_from_slice(&self.outputs.to_le_bytes());
-        out.extend_from_slice(&self.timers.to_le_bytes());
-        out.extend_from_slice(&self.answer_bytes.to_le_bytes());
+    pub(crate) fn bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.digest.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.status.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.outputs.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.timers.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.answer_bytes.to_le_bytes());
+        bytes
     }
 
     pub(crate) fn take(from: &mut Reader<'_>) -> Result<Self, Truncated> {

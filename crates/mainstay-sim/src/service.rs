@@ -238,7 +238,9 @@ impl<S: Subject> World<S> {
             RecoverError::Append(AppendError::Full { .. }) => NoStart::Fault,
             RecoverError::Read(mainstay_journal::reader::ReadError::Storage(error)) => storage_fault(&error),
             _ if self.disk.crashed() => NoStart::Crashed(Reach::CrashInRecovery),
-            error @ (RecoverError::Diverged { .. } | RecoverError::PanicsInReplay { .. }) => {
+            error @ (RecoverError::Diverged { .. }
+            | RecoverError::DivergedBefore { .. }
+            | RecoverError::PanicsInReplay { .. }) => {
                 NoStart::Violated(Violation::new(Property::Deterministic, error.to_string()))
             }
             error => {

@@ -29,7 +29,7 @@ impl Prefix {
         for word in [self.delivery.0, self.now.0, self.seed, self.executed.0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
-        self.summary.put(out);
+        out.extend_from_slice(&self.summary.bytes());
     }
 
     pub(crate) fn take(from: &mut Reader<'_>) -> Result<Self, RecordError> {

@@ -6,6 +6,7 @@ mod full_disk;
 mod keeper;
 mod kept;
 mod line;
+mod newest;
 mod output_commit;
 mod recovery;
 mod support;
