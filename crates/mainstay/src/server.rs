@@ -379,7 +379,8 @@ fn welcome(started: &Started, name: &str, level: Level, directory: &Path) -> Str
     }
     let from =
         recovery.checkpoint.map_or_else(String::new, |lsn| format!(" behind the checkpoint at LSN {lsn}"));
-    line += &format!("; recovered in {ms:.0} ms: {} deliveries replayed{from}", recovery.replayed);
+    let deliveries = if recovery.replayed == 1 { "delivery" } else { "deliveries" };
+    line += &format!("; recovered in {ms:.0} ms: {} {deliveries} replayed{from}", recovery.replayed);
     if let Some(cut) = &journal.cut {
         line += &format!(", unsynced tail {}..{} cut", cut.start, cut.end);
     }
