@@ -581,9 +581,9 @@ impl<M: PageMemory> Journal<M> {
         ring::write_attempt(self.memory.control_mut(), self.attempt);
     }
 
-    /// Notes something where kill -9 cannot reach it, in the place of what was noted before.
-    pub fn note(&mut self, note: &Note) {
-        ring::write_note(self.memory.control_mut(), Some(note), self.generation);
+    /// Notes something, or nothing, where kill -9 cannot reach it, in the place of what was noted before.
+    pub fn note(&mut self, note: Option<&Note>) {
+        ring::write_note(self.memory.control_mut(), note, self.generation);
     }
 
     /// Notes that the delivery ended well: a later life must not count its own deaths at this record against it.

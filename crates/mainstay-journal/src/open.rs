@@ -46,7 +46,7 @@ pub struct Attempt {
 /// Bytes of a [`Note`].
 pub const NOTE_BYTES: usize = 48;
 
-/// What the owner of a journal noted last, where kill -9 cannot reach it; a power loss may.
+/// What the owner of a journal noted last, where kill -9 cannot reach it; a power loss may, and a start that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The end of the record that it speaks of; what is gone from the journal takes it along.
@@ -273,6 +273,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let cut = (walked.trace > walked.end).then_some(walked.end..walked.trace);
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
+    let recorded = walked.end;
     let padded = pad_short_tail(&survey, &mut walked);
     for &stripe in &survey.stripes_unreadable {
         striping::write_identity(storage, &survey.superblock, stripe)?;
@@ -314,7 +315,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         records: walked.records,
         // A record that is gone leaves its address to another one.
         attempt: survey.attempt().filter(|attempt| attempt.lsn < walked.end || attempt.lsn >= UNRECORDED),
-        note: survey.ring_image().and_then(|image| image.cells.note).filter(|note| note.end <= walked.end),
+        note: survey.ring_image().and_then(|image| image.cells.note).filter(|note| note.end <= recorded),
     };
     let resume = Resume {
         geometry,

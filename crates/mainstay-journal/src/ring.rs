@@ -11,8 +11,9 @@ use mainstay_types::id::{Generation, Lsn, StoreId};
 const WATERMARK_CELLS: [usize; 2] = [512, 1024];
 /// Offset of the attempt cell: LSN, attempts, check.
 const ATTEMPT_CELL: usize = 1536;
-/// Offset of the note: end, bytes, check.
-const NOTE_CELL: usize = 2048;
+/// Offset of the note: end, bytes, check. In the attempt's sector: what is noted of a delivery must not outlive, in a power loss, that its
+/// attempt ended well.
+const NOTE_CELL: usize = ATTEMPT_CELL + 32;
 const NOTE_CHECK: usize = NOTE_CELL + 8 + NOTE_BYTES;
 
 /// What the cells say.

@@ -52,10 +52,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
     /// Notes what the newest deliveries did, before anything of it can leave.
     pub(crate) fn note_newest(&mut self) {
         let History { links, newest, tables, .. } = &self.history;
-        if links.is_none()
-            && let Some(note) = newest.note(tables.executed_end)
-        {
-            self.journal.note(&note);
+        if links.is_none() {
+            self.journal.note(newest.note(tables.executed_end).as_ref());
         }
     }
 

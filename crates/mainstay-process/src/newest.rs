@@ -1,7 +1,7 @@
-//! What the deliveries since the last checkpoint did. A record says what the delivery executed last before it did: nothing is recorded of the
+//! What the deliveries did since a checkpoint was last begun. A record says what the delivery executed last before it did: nothing is recorded of the
 //! newest one, nor, under immediate logging, of those that were logged together with a later one. What all of them did stands, in one number,
 //! where kill -9 cannot reach it, so that replay finds out also of these whether it does something else than the first run, whose effects may have left.
-//! After a power loss it is gone.
+//! It is gone after a power loss, and after a start that failed between the journal's new life and the process's.
 //!
 //! For a process that stands alone: in a cluster a place in history may be given to another delivery later.
 
@@ -12,7 +12,7 @@ use mainstay_types::codec::Reader;
 use mainstay_types::id::{DeliveryIndex, Lsn};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The deliveries since the last checkpoint.
+/// The deliveries since a checkpoint was last begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newest {
     /// The first of them.

@@ -457,10 +457,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let sessions = history.links.as_ref().map(|_| Sessions::new(collecting.take()));
         let collects = sessions.as_ref().is_some_and(|sessions| sessions.collecting.is_some());
         let note = history.newest.note(history.tables.executed_end).filter(|_| config.cluster.is_none());
-        if let Some(note) = note {
-            // By the next record places in history, and in the journal, may be taken that the note of an earlier life speaks of.
-            journal.note(&note);
-        }
+        // Places in history, and in the journal, that the note of an earlier life speaks of may be given to other deliveries from here on.
+        journal.note(note.as_ref());
         let mut process = Self {
             seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
             schedule: Schedule::new(from, checkpointed, now),
