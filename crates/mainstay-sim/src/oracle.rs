@@ -262,18 +262,19 @@ impl<S: Subject> Oracle<S> {
         self.order.entries().iter().find(above).map(|entry| entry.end)
     }
 
-    /// An output leaves.
+    /// An output leaves. Whether the same step takes it back: what is known of its end is as of the step's.
     pub(crate) fn sent(
         &mut self,
         scene: Scene<'_>,
         output: &Output,
+        withdrawn: bool,
         reached: &mut Reached,
     ) -> Result<(), Violation> {
         self.released.output(output.id)?;
         let Some(emitted) = self.order.model.outputs.get(&output.id) else {
             return Err(failure_free::violated(format!("output {} was never emitted", output.id)));
         };
-        if emitted.settled {
+        if emitted.settled && !withdrawn {
             let what = format!("output {} leaves after its end", output.id);
             return Err(Violation::new(Property::OutputsGuaranteed, what));
         }

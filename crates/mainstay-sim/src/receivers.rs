@@ -131,19 +131,29 @@ impl<S: Subject> World<S> {
 
     // ---- outputs
 
-    pub(crate) fn let_out(&mut self, output: Output) -> Result<(), Violation> {
+    /// An output leaves. Whether the same step takes it back: its first attempt is its last then.
+    pub(crate) fn let_out(&mut self, output: Output, withdrawn: bool) -> Result<(), Violation> {
         let port = output.port.0;
         let asks = output.again && self.config.ports[port].guarantee == Guarantee::Asked;
         let flight = OutputFlight { id: output.id, port, key: output.key, asks, attempt: 0 };
+        if withdrawn {
+            self.attempt(flight);
+            return Ok(());
+        }
         self.send_output(flight)
     }
 
-    fn send_output(&mut self, mut flight: OutputFlight) -> Result<(), Violation> {
+    fn send_output(&mut self, flight: OutputFlight) -> Result<(), Violation> {
         let life = self.life.as_ref().expect("outputs leave a living service");
         if life.process.outputs().all(|output| output.id != flight.id) {
             let what = format!("output {} is sent, and its process knows nothing of it any more", flight.key);
             return Err(Violation::new(Property::OutputsGuaranteed, what));
         }
+        self.attempt(flight);
+        Ok(())
+    }
+
+    fn attempt(&mut self, mut flight: OutputFlight) {
         flight.attempt += 1;
         let (life, era, output, attempt) = (self.lives, self.era, flight.id, flight.attempt);
         let living = self.life.as_mut().expect("outputs leave a living service");
@@ -170,7 +180,6 @@ impl<S: Subject> World<S> {
         }
         let patience_ns = self.random.between(1000, 8000) * MICROSECOND;
         self.after(patience_ns, Happening::OutputTimeout { life, output, attempt });
-        Ok(())
     }
 
     pub(crate) fn reach_receiver(

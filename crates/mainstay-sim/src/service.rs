@@ -288,6 +288,11 @@ impl<S: Subject> World<S> {
 
     fn perform(&mut self, effects: Vec<Effect>) -> Result<(), Violation> {
         let mut at_once = Vec::new();
+        let withdrawn = |effect: &Effect| match effect {
+            Effect::Withdraw { output, .. } => Some(*output),
+            _ => None,
+        };
+        let withdrawn: Vec<_> = effects.iter().filter_map(withdrawn).collect();
         for effect in effects {
             if self.disk.passes_point() {
                 self.crashed(Reach::Kill);
@@ -299,12 +304,10 @@ impl<S: Subject> World<S> {
                 Effect::Reply { token, reply } => self.reply(token, reply)?,
                 Effect::Output(output) => {
                     let life = self.life.as_ref().expect("effects are performed for a living service");
-                    self.oracle.sent(
-                        Scene { disk: &self.disk, catalog: &life.catalog },
-                        &output,
-                        &mut self.reached,
-                    )?;
-                    self.let_out(output)?;
+                    let scene = Scene { disk: &self.disk, catalog: &life.catalog };
+                    let withdrawn = withdrawn.contains(&output.id);
+                    self.oracle.sent(scene, &output, withdrawn, &mut self.reached)?;
+                    self.let_out(output, withdrawn)?;
                 }
                 Effect::Withdraw { output, .. } => self.withdraw(output),
                 Effect::SaveCheckpoint { lsn } => self.save_checkpoint(lsn),
