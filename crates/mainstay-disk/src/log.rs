@@ -2,8 +2,8 @@
 //!
 //! Whoever commits first leads: flushes, writes and syncs on this very thread, then wakes whom that has covered, and one of those who
 //! came meanwhile, the next leader. A covered writer wakes, sees the durable mark and goes on without taking a lock. Where many share a
-//! round, its leader would wake up late, on a core that halts or behind those whom the round before has woken: one of them stays awake
-//! instead, and offers its core to others all the time. Who does what is decided in [`crate::rounds`].
+//! round, to put them all to sleep and to wake them takes longer than a quick disk does: they stay awake instead, and offer their core to
+//! others all the time. Who does what is decided in [`crate::rounds`].
 
 use crate::awake::Watched;
 use crate::committed::{Committed, Waiting};
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longest time that the next leader stays awake, some writes of a quick disk: behind a slow one, waking up late makes no difference.
+/// Longest time that a commit stays awake, some writes of a quick disk: behind a slow one, waking up late makes no difference.
 const AWAKE_MAX: Duration = Duration::from_micros(500);
 
 /// A journal that many threads append to. Clones are the same journal.
@@ -477,9 +477,12 @@ impl Shared {
             drop(state);
             if stay_awake {
                 let watched = self.words[word].watch(seen, AWAKE_MAX);
+                if watched == Watched::Happened && self.durable() >= end {
+                    return Ok(());
+                }
                 state = self.lock();
                 let changed = self.words[word].look() != seen;
-                state.rounds.watched(word, watched == Watched::Late, changed);
+                state.rounds.watched(word, watched, changed);
                 if changed {
                     continue;
                 }
@@ -536,6 +539,8 @@ impl Shared {
         let ended = state.rounds.end(durable, is_hopeless);
         // The next leader first: its write should be on its way while the others are still waking up.
         let waking = [ended.gathered, ended.covered];
+        // Before the words: who is awake and sees one change need not take the lock to find its record durable.
+        self.durable.store(durable.0, Ordering::Release);
         self.words.iter().for_each(Futex::change);
         self.publish(state);
         for (word, woken) in waking {

@@ -3,29 +3,38 @@
 //! ```text
 //!   a leader at work? ──no──> Lead
 //!       │ yes
-//!   does the round in flight cover this record? ──yes─────────────────────────────────────┐
-//!       │ no                                                                              │
-//!   many share a round, and nobody is awake for the next? ──yes──> Watch: lead when the   │
-//!       │ no                                                         │     leader is done │
-//!       │ <──────────────────────────────────────────────── 0.5 ms ──┘                    │
-//!   Sleep, on the word of the round that will cover this record <─────────────────────────┘
+//!   do many share a round? ──yes──> Watch the word of the round that will cover this record, and offer the core all the time
+//!       │ no                          │           │
+//!       │ <───────────────── 0.5 ms ──┘           └── it changes: durable, or lead the next
+//!   Sleep, on that word
 //! ```
 //!
 //! Two rounds exist at a time, the one in flight and the one that gathers, so two words are enough: of odd rounds and of even ones. Both change
 //! whenever a round ends.
 //!
-//! After one who stayed awake and was late nevertheless, because others want its core, nobody does for the next [`ASLEEP_ROUNDS`].
+//! To wake many sleepers takes a leader longer than a quick disk takes for a sync, and each of them two switches; those who stay awake come by turns,
+//! one switch each, and the sooner the fewer they are. A slow disk is not waited for like this, nor are cores that others want: after one who stayed
+//! awake for too long nobody does for the next [`SLOW_ROUNDS`]; after one who was late, because others want its core, for the next [`LATE_ROUNDS`], at first
+//! the fewest of these, twice as many each time, and fewer again for each round that found one awake.
 //!
 //! Invariant: whoever sleeps is covered by a round in flight, or waits for one that somebody awake will lead, or is woken by the
 //! same call that makes both untrue.
 
+use crate::awake::Watched;
 use mainstay_types::id::Lsn;
+use std::ops::RangeInclusive;
 
-/// Commits that share a round from which on one of the next stays awake for it. Fewer have less to gain than it takes.
+/// Commits that share a round from which on they stay awake for it. Fewer have less to gain than it takes.
 const SHARED_MIN: u32 = 4;
 
-/// Rounds without one who stays awake, after one who was late: others want the cores.
-const ASLEEP_ROUNDS: u32 = 256;
+/// Rounds without anyone who stays awake, after one who did for too long: the disk is slow, and of its time no more than a sixteenth is to be spent so.
+const SLOW_ROUNDS: u32 = 16;
+
+/// The same after one who was late: others want the cores, and to find that out again takes some of their slices.
+const LATE_ROUNDS: RangeInclusive<u32> = 256..=4096;
+
+/// By how much that becomes less for each round that found one awake.
+const LATE_ROUNDS_FEWER: u32 = 16;
 
 /// What a commit that is not durable yet does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +75,12 @@ pub(crate) struct Rounds {
     target: Lsn,
     /// Whether anyone may sleep on each word.
     sleepers: [bool; 2],
-    /// Whether one of those who wait for the next round stays awake to lead it.
-    watching: bool,
-    /// Rounds still to end before one may stay awake again.
+    /// How many of those who wait for the next round stay awake; one of them leads it.
+    watching: u32,
+    /// Rounds still to end before anyone may stay awake again.
     asleep_for: u32,
+    /// How many of them it will be after the next who is late: within [`LATE_ROUNDS`].
+    asleep_when_late: u32,
     /// Commits that have come since the last round ended.
     arrivals: u32,
     /// The same when it ended: about how many share one.
@@ -85,8 +96,9 @@ impl Rounds {
             round: 0,
             target: durable,
             sleepers: [false; 2],
-            watching: false,
+            watching: 0,
             asleep_for: 0,
+            asleep_when_late: *LATE_ROUNDS.start(),
             arrivals: 0,
             arrivals_last_round: 0,
             handed_on_awake: 0,
@@ -116,23 +128,29 @@ impl Rounds {
         }
         let covered = end <= self.target;
         let word = word_of(if covered { self.round } else { self.round + 1 });
-        if !covered && !self.watching && self.asleep_for == 0 && self.arrivals_last_round >= SHARED_MIN {
-            self.watching = true;
+        if self.asleep_for == 0 && self.arrivals_last_round >= SHARED_MIN {
+            self.watching += u32::from(!covered);
             return Turn::Watch(word);
         }
         self.sleepers[word] = true;
         Turn::Sleep(word)
     }
 
-    /// Whoever stayed awake for a word does so no longer: it was `late` for it, or may have been; the word has `changed`, or it sleeps on it now. In its
-    /// place nobody stays awake before the round in flight has ended.
-    pub(crate) fn watched(&mut self, word: usize, late: bool, changed: bool) {
-        if late {
-            self.asleep_for = ASLEEP_ROUNDS;
+    /// Whoever stayed awake for a word does so no longer: the word has `changed`, or it sleeps on it now. Need not be said of a word that changed and that
+    /// nobody was late for.
+    pub(crate) fn watched(&mut self, word: usize, watched: Watched, changed: bool) {
+        match watched {
+            // Many may be late for one reason.
+            Watched::Late if self.asleep_for <= SLOW_ROUNDS => {
+                self.asleep_for = self.asleep_when_late;
+                self.asleep_when_late = (2 * self.asleep_when_late).min(*LATE_ROUNDS.end());
+            }
+            Watched::TooLong if !changed => self.asleep_for = self.asleep_for.max(SLOW_ROUNDS),
+            Watched::Late | Watched::TooLong | Watched::Happened => {}
         }
         if !changed {
-            self.watching = false;
-            self.arrivals_last_round = 0;
+            // It stands for the same round as when it was told to watch: both words change whenever one ends.
+            self.watching -= u32::from(word == word_of(self.round + 1));
             self.sleepers[word] = true;
         }
     }
@@ -151,8 +169,11 @@ impl Rounds {
         self.leading = false;
         self.asleep_for = self.asleep_for.saturating_sub(1);
         self.arrivals_last_round = std::mem::take(&mut self.arrivals);
-        let watching = std::mem::take(&mut self.watching);
-        self.handed_on_awake += u64::from(watching);
+        let watching = std::mem::take(&mut self.watching) > 0;
+        if watching {
+            self.handed_on_awake += 1;
+            self.asleep_when_late = (self.asleep_when_late - LATE_ROUNDS_FEWER).max(*LATE_ROUNDS.start());
+        }
         let (covered, gathered) = (word_of(self.round), word_of(self.round + 1));
         let woken = if std::mem::take(&mut self.sleepers[covered]) { Woken::All } else { Woken::Nobody };
         // One of them leads the next round, unless it finds nothing to lead: then nobody would wake the others.
@@ -204,32 +225,76 @@ mod tests {
     }
 
     #[test]
-    fn where_many_share_one_stays_awake_until_it_gives_up_and_nobody_after_it() {
+    fn where_many_share_they_stay_awake_until_one_gives_up() {
         let mut rounds = shared_by_many();
         rounds.begin(Lsn(1));
-        assert_eq!(rounds.turn(Lsn(1)), Turn::Sleep(1), "a covered one has nothing to lead");
+        assert_eq!(rounds.turn(Lsn(1)), Turn::Watch(1));
         assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
+        rounds.watched(0, Watched::TooLong, false);
         assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0));
-        rounds.watched(0, false, false);
-        assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(0));
-        assert_eq!(rounds.end(Lsn(1), false).gathered, (0, Woken::One));
+        assert_eq!(
+            rounds.end(Lsn(1), false),
+            Ended { covered: (1, Woken::Nobody), gathered: (0, Woken::One) }
+        );
         assert_eq!(rounds.handed_on_awake(), 0);
     }
 
     #[test]
-    fn after_one_who_was_late_nobody_stays_awake_for_some_rounds() {
+    fn whom_a_round_covers_is_woken_if_it_gave_up_and_leads_nothing() {
+        let mut rounds = shared_by_many();
+        rounds.begin(Lsn(2));
+        assert_eq!(rounds.turn(Lsn(1)), Turn::Watch(1));
+        assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(1));
+        rounds.watched(1, Watched::TooLong, false);
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0), "the disk is slow");
+        assert_eq!(rounds.end(Lsn(2), false), Ended { covered: (1, Woken::All), gathered: (0, Woken::One) });
+    }
+
+    #[test]
+    fn of_many_who_are_awake_for_a_round_one_that_is_left_leads_it() {
         let mut rounds = shared_by_many();
         rounds.begin(Lsn(1));
-        assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
-        rounds.watched(0, true, false);
-        for round in 1..=u64::from(ASLEEP_ROUNDS) {
-            assert_eq!(rounds.turn(Lsn(round + 1)), Turn::Sleep(word_of(round + 1)));
-            (0..SHARED_MIN).for_each(|_| rounds.arrive());
-            let _ = rounds.end(Lsn(round), false);
-            rounds.begin(Lsn(round + 1));
+        assert_eq!([2, 3].map(|end| rounds.turn(Lsn(end))), [Turn::Watch(0); 2]);
+        rounds.watched(0, Watched::TooLong, false);
+        assert_eq!(rounds.end(Lsn(1), false).gathered, (0, Woken::Nobody));
+        assert_eq!(rounds.turn(Lsn(3)), Turn::Lead);
+    }
+
+    #[test]
+    fn after_one_who_was_late_or_waited_too_long_nobody_stays_awake_for_some_rounds() {
+        for (watched, asleep) in [(Watched::Late, *LATE_ROUNDS.start()), (Watched::TooLong, SLOW_ROUNDS)] {
+            let mut rounds = shared_by_many();
+            rounds.begin(Lsn(1));
+            assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
+            rounds.watched(0, watched, false);
+            for round in 1..=u64::from(asleep) {
+                assert_eq!(rounds.turn(Lsn(round + 1)), Turn::Sleep(word_of(round + 1)));
+                (0..SHARED_MIN).for_each(|_| rounds.arrive());
+                let _ = rounds.end(Lsn(round), false);
+                rounds.begin(Lsn(round + 1));
+            }
+            let last = u64::from(asleep) + 2;
+            assert_eq!(rounds.turn(Lsn(last)), Turn::Watch(word_of(last)));
         }
-        let last = u64::from(ASLEEP_ROUNDS) + 2;
-        assert_eq!(rounds.turn(Lsn(last)), Turn::Watch(word_of(last)));
+    }
+
+    #[test]
+    fn the_oftener_one_is_late_the_longer_nobody_stays_awake_until_rounds_find_one_awake_again() {
+        let mut rounds = shared_by_many();
+        let late = |rounds: &mut Rounds| {
+            rounds.asleep_for = 0;
+            rounds.watched(0, Watched::Late, true);
+            rounds.watched(0, Watched::Late, true);
+            rounds.asleep_for
+        };
+        assert_eq!([(); 6].map(|()| late(&mut rounds)), [256, 512, 1024, 2048, 4096, 4096]);
+        for round in 1..=(*LATE_ROUNDS.end() - *LATE_ROUNDS.start()) / LATE_ROUNDS_FEWER {
+            let end = u64::from(round);
+            rounds.begin(Lsn(end));
+            rounds.watching = 1;
+            let _ = rounds.end(Lsn(end), false);
+        }
+        assert_eq!(late(&mut rounds), 256);
     }
 
     #[test]
@@ -240,7 +305,6 @@ mod tests {
         let _ = rounds.end(Lsn(1), false);
         rounds.begin(Lsn(2));
         assert_eq!(rounds.turn(Lsn(3)), Turn::Watch(1));
-        assert_eq!(rounds.turn(Lsn(4)), Turn::Sleep(1));
         assert_eq!(rounds.end(Lsn(2), false).gathered, (1, Woken::Nobody));
         assert_eq!((rounds.handed_on_awake(), rounds.turn(Lsn(3))), (1, Turn::Lead));
     }
@@ -356,14 +420,14 @@ mod tests {
                 }
                 Thread::Watches { end, word, seen } => {
                     let changed = self.words[word] != seen;
-                    let then = |late: bool| {
+                    let then = |watched| {
                         let mut world = self.clone();
-                        world.rounds.watched(word, late, changed);
+                        world.rounds.watched(word, watched, changed);
                         let thread =
                             if changed { Thread::Asks { end } } else { Thread::Falls { end, word, seen } };
                         become_one(world, thread)
                     };
-                    [then(false), then(true)].concat()
+                    [then(Watched::TooLong), then(Watched::Late)].concat()
                 }
                 Thread::Wakes { mut waking } => match waking.pop() {
                     None => become_one(next, Thread::Done),
