@@ -82,7 +82,7 @@ fn list(service: &str, json: bool) -> anyhow::Result<Verdict> {
     }
     let listing: Listing = serde_json::from_str(&text)
         .with_context(|| format!("{url} lists outputs in a way unknown to this version"))?;
-    print(&listing);
+    print(&listing, service);
     Ok(Verdict::Clean)
 }
 
@@ -120,7 +120,7 @@ struct Port {
     stopped: Option<String>,
 }
 
-fn print(listing: &Listing) {
+fn print(listing: &Listing, service: &str) {
     for Port { name, delivered, refused, trouble, stopped } in &listing.ports {
         let of_port = |output: &&Output| output.port == *name;
         let in_doubt =
@@ -150,11 +150,11 @@ fn print(listing: &Listing) {
         println!(
             "\nAn output in doubt may or may not have arrived, and is never sent again by itself. Ask its receiver, then:"
         );
-        println!("  mainstay outputs resolve SERVICE ID delivered|send-again|abandon");
+        println!("  mainstay outputs resolve {service} ID delivered|send-again|abandon");
     }
     if listing.outputs.iter().any(|output| output.trouble.is_some()) {
         println!("\nAn output that does not get through is sent again without end. To give it up:");
-        println!("  mainstay outputs resolve SERVICE ID abandon");
+        println!("  mainstay outputs resolve {service} ID abandon");
     }
 }
 

@@ -266,7 +266,9 @@ impl Context<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No port has that name.
-    #[error("the service sends to port `{port}`, which it never declared; declared are {declared:?}")]
+    #[error(
+        "the service sends to port `{port}`, but only {declared:?} are declared: `.output(…)` declares one, of the server and of a test's campaign"
+    )]
     UnknownPort {
         /// The name given.
         port: String,

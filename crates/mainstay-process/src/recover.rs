@@ -153,7 +153,8 @@ pub enum RecoverError {
     #[error(
         "replay diverged at delivery {delivery} (noticed at LSN {lsn}):\n  recorded: {recorded}\n  now:      {now}\nNothing was changed. \
          The usual culprit is a hash map walked in its random order; others are clocks, randomness, files or settings read by the handler, \
-         or a handler or first state that changed without a new version number"
+         or a handler or first state that changed without a new version number: then start the one that made the deliveries. \
+         The command `replay` shows what each did"
     )]
     Diverged {
         /// The record that tells.
@@ -169,7 +170,8 @@ pub enum RecoverError {
     #[error(
         "replay diverged at a delivery from {first} on and before {delivery} (noticed at LSN {lsn}), of which only is recorded that it did \
          something else. Nothing was changed. The usual culprit is a hash map walked in its random order; others are clocks, randomness, \
-         files or settings read by the handler, or a handler or first state that changed without a new version number"
+         files or settings read by the handler, or a handler or first state that changed without a new version number: then start the one \
+         that made the deliveries"
     )]
     DivergedBefore {
         /// The record up to which it was replayed.

@@ -154,7 +154,7 @@ impl Refusal {
             Self::NoSuchPath { addressed } => {
                 let instance = if *addressed { "/TYPE/KEY" } else { "" };
                 let paths = format!(
-                    "/call{instance}, /query{instance}, /clients, /outputs, /health, /metrics, /checkpoint, /snapshots"
+                    "/call{instance}, /query{instance}, /clients, /outputs, /health, /status, /losses, /metrics, /checkpoint, /snapshots"
                 );
                 (404, "no-such-path", format!("There are {paths}. {NOTHING_DONE}."))
             }
@@ -268,7 +268,7 @@ impl Refusal {
             Self::Recovering => fixed(
                 503,
                 "unavailable-recovering",
-                "The service is recovering. Nothing was done; send again.",
+                "The service is starting, or recovering. Nothing was done; send again.",
             ),
             Self::OutcomeUnknown => fixed(
                 503,

@@ -58,8 +58,8 @@ pub enum OpenFileError {
     },
     /// It belongs to the service of another directory.
     #[error(
-        "`{path}` is written by the service of store {owner}, this is store {own}: name another file, or remove \
-         `{path}.mainstay` if that service is gone for good"
+        "`{path}` is written by the service of store {owner}, this is store {own}: name another file, or, if that service is gone \
+         for good, remove `{path}.mainstay`: this one then goes on at the end of the file"
     )]
     OtherStore {
         /// The file.
