@@ -6,6 +6,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Longest time to stay awake, some writes of a quick disk: behind a slow one, waking up late makes no difference.
+pub(crate) const LONGEST: Duration = Duration::from_micros(500);
+
 /// Whoever is back from offering its core only after this long shares it with others who want it. Shorter bursts of theirs go unnoticed.
 const OFFER_MAX: Duration = Duration::from_millis(1);
 

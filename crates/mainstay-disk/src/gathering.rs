@@ -20,7 +20,7 @@
 //! number. Where every second time is a miss, it comes to that most, and one round in so many stays awake in vain; where a host takes a core away now and
 //! then, it costs a few rounds. After one who was late, [`ASLEEP_ROUNDS`] do without.
 
-use crate::awake::Watched;
+use crate::awake::{LONGEST, Watched};
 use std::time::Duration;
 
 /// With 2, where every second time is a miss, a quarter of all rounds would wait in vain for ever.
@@ -31,9 +31,6 @@ const WITHOUT_MAX: u32 = 64;
 
 /// Rounds that do without after one who stayed awake was late: others want the cores.
 const ASLEEP_ROUNDS: u32 = 256;
-
-/// The longest that a round waits for others, some writes of a quick disk.
-const LONGEST: Duration = Duration::from_micros(500);
 
 /// Whom a round waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

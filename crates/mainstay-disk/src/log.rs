@@ -5,7 +5,7 @@
 //! round, to put them all to sleep and to wake them takes longer than a quick disk does: they stay awake instead, and offer their core to
 //! others all the time. Who does what is decided in [`crate::rounds`].
 
-use crate::awake::Watched;
+use crate::awake::{LONGEST, Watched};
 use crate::committed::{Committed, Waiting};
 use crate::disk::Disk;
 use crate::futex::Futex;
@@ -24,10 +24,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Longest time that a commit stays awake, some writes of a quick disk: behind a slow one, waking up late makes no difference.
-const AWAKE_MAX: Duration = Duration::from_micros(500);
+use std::time::Instant;
 
 /// A journal that many threads append to. Clones are the same journal.
 ///
@@ -401,18 +398,19 @@ impl Shared {
         self.submit(state);
         let changed = state.journal.durable() > durable || hopeless(state).is_some();
         let wake_all = changed && state.rounds.wake_without_round();
-        if wake_all {
-            self.words.iter().for_each(Futex::change);
-        }
-        self.publish(guard);
+        self.publish(guard, wake_all);
         if wake_all {
             self.words.iter().for_each(Futex::wake_all);
         }
     }
 
-    /// Makes the durable mark known and wakes who waits for the disk.
-    fn publish(&self, mut state: MutexGuard<'_, State>) {
+    /// Makes the durable mark known, changes the words of the rounds if told to, and wakes who waits for the disk.
+    fn publish(&self, mut state: MutexGuard<'_, State>, change_words: bool) {
+        // The mark first: who is awake and sees its word change need not take the lock to find its record durable.
         self.durable.store(state.journal.durable().0, Ordering::Release);
+        if change_words {
+            self.words.iter().for_each(Futex::change);
+        }
         self.progress.change();
         let wake = std::mem::take(&mut state.progress_sleepers);
         drop(state);
@@ -476,16 +474,18 @@ impl Shared {
             let seen = self.words[word].look();
             drop(state);
             if stay_awake {
-                let watched = self.words[word].watch(seen, AWAKE_MAX);
+                let watched = self.words[word].watch(seen, LONGEST);
                 if watched == Watched::Happened && self.durable() >= end {
                     return Ok(());
                 }
                 state = self.lock();
-                let changed = self.words[word].look() != seen;
-                state.rounds.watched(word, watched, changed);
-                if changed {
+                if watched == Watched::Late {
+                    state.rounds.late();
+                }
+                if self.words[word].look() != seen {
                     continue;
                 }
+                state.rounds.gave_up(word);
                 drop(state);
             }
             self.words[word].wait(seen);
@@ -539,10 +539,7 @@ impl Shared {
         let ended = state.rounds.end(durable, is_hopeless);
         // The next leader first: its write should be on its way while the others are still waking up.
         let waking = [ended.gathered, ended.covered];
-        // Before the words: who is awake and sees one change need not take the lock to find its record durable.
-        self.durable.store(durable.0, Ordering::Release);
-        self.words.iter().for_each(Futex::change);
-        self.publish(state);
+        self.publish(state, true);
         for (word, woken) in waking {
             match woken {
                 Woken::Nobody => {}

@@ -14,15 +14,13 @@
 //!
 //! To wake many sleepers takes a leader longer than a quick disk takes for a sync, and each of them two switches; those who stay awake come by turns,
 //! one switch each, and the sooner the fewer they are. A slow disk is not waited for like this, nor are cores that others want: after one who stayed
-//! awake for too long nobody does for the next [`SLOW_ROUNDS`]; after one who was late, because others want its core, for the next [`LATE_ROUNDS`], at first
-//! the fewest of these, twice as many each time, and fewer again for each round that found one awake.
+//! awake for too long nobody does for the next [`SLOW_ROUNDS`]; after one who was late, because others want its core, for the next [`LATE_ROUNDS_MIN`], for
+//! twice as many each time, up to [`LATE_ROUNDS_MAX`], and for fewer again with each round that found one awake.
 //!
 //! Invariant: whoever sleeps is covered by a round in flight, or waits for one that somebody awake will lead, or is woken by the
 //! same call that makes both untrue.
 
-use crate::awake::Watched;
 use mainstay_types::id::Lsn;
-use std::ops::RangeInclusive;
 
 /// Commits that share a round from which on they stay awake for it. Fewer have less to gain than it takes.
 const SHARED_MIN: u32 = 4;
@@ -31,7 +29,10 @@ const SHARED_MIN: u32 = 4;
 const SLOW_ROUNDS: u32 = 16;
 
 /// The same after one who was late: others want the cores, and to find that out again takes some of their slices.
-const LATE_ROUNDS: RangeInclusive<u32> = 256..=4096;
+const LATE_ROUNDS_MIN: u32 = 256;
+
+/// The most of them.
+const LATE_ROUNDS_MAX: u32 = 4096;
 
 /// By how much that becomes less for each round that found one awake.
 const LATE_ROUNDS_FEWER: u32 = 16;
@@ -43,7 +44,7 @@ pub(crate) enum Turn {
     Lead,
     /// Sleep on this word.
     Sleep(usize),
-    /// Stay awake until this word changes, for some time; then [`Rounds::watched`].
+    /// Stay awake until this word changes; who gives up says so ([`Rounds::gave_up`]) and sleeps on it.
     Watch(usize),
 }
 
@@ -78,9 +79,9 @@ pub(crate) struct Rounds {
     /// How many of those who wait for the next round stay awake; one of them leads it.
     watching: u32,
     /// Rounds still to end before anyone may stay awake again.
-    asleep_for: u32,
-    /// How many of them it will be after the next who is late: within [`LATE_ROUNDS`].
-    asleep_when_late: u32,
+    backoff_rounds: u32,
+    /// How many of them it will be after the next who is late.
+    backoff_rounds_next: u32,
     /// Commits that have come since the last round ended.
     arrivals: u32,
     /// The same when it ended: about how many share one.
@@ -97,8 +98,8 @@ impl Rounds {
             target: durable,
             sleepers: [false; 2],
             watching: 0,
-            asleep_for: 0,
-            asleep_when_late: *LATE_ROUNDS.start(),
+            backoff_rounds: 0,
+            backoff_rounds_next: LATE_ROUNDS_MIN,
             arrivals: 0,
             arrivals_last_round: 0,
             handed_on_awake: 0,
@@ -120,15 +121,15 @@ impl Rounds {
         self.arrivals = self.arrivals.saturating_add(1);
     }
 
-    /// What the commit of everything up to `end` does, which is not durable; asked again whenever it is woken. It is taken down: who is told to watch
-    /// must watch.
+    /// What the commit of everything up to `end` does, which is not durable; asked again whenever it is woken. Counts whom it
+    /// tells to watch.
     pub(crate) fn turn(&mut self, end: Lsn) -> Turn {
         if !self.leading {
             return Turn::Lead;
         }
         let covered = end <= self.target;
         let word = word_of(if covered { self.round } else { self.round + 1 });
-        if self.asleep_for == 0 && self.arrivals_last_round >= SHARED_MIN {
+        if self.backoff_rounds == 0 && self.arrivals_last_round >= SHARED_MIN {
             self.watching += u32::from(!covered);
             return Turn::Watch(word);
         }
@@ -136,23 +137,21 @@ impl Rounds {
         Turn::Sleep(word)
     }
 
-    /// Whoever stayed awake for a word does so no longer: the word has `changed`, or it sleeps on it now. Need not be said of a word that changed and that
-    /// nobody was late for.
-    pub(crate) fn watched(&mut self, word: usize, watched: Watched, changed: bool) {
-        match watched {
-            // Many may be late for one reason.
-            Watched::Late if self.asleep_for <= SLOW_ROUNDS => {
-                self.asleep_for = self.asleep_when_late;
-                self.asleep_when_late = (2 * self.asleep_when_late).min(*LATE_ROUNDS.end());
-            }
-            Watched::TooLong if !changed => self.asleep_for = self.asleep_for.max(SLOW_ROUNDS),
-            Watched::Late | Watched::TooLong | Watched::Happened => {}
+    /// Whoever stayed awake was late for its word, or may have been. Only the first of many lengthens the back-off; one for a slow disk does not hide that
+    /// others want the cores.
+    pub(crate) fn late(&mut self) {
+        if self.backoff_rounds <= SLOW_ROUNDS {
+            self.backoff_rounds = self.backoff_rounds_next;
+            self.backoff_rounds_next = (2 * self.backoff_rounds_next).min(LATE_ROUNDS_MAX);
         }
-        if !changed {
-            // It stands for the same round as when it was told to watch: both words change whenever one ends.
-            self.watching -= u32::from(word == word_of(self.round + 1));
-            self.sleepers[word] = true;
-        }
+    }
+
+    /// Whoever stayed awake for a word, which has not changed, sleeps on it now.
+    pub(crate) fn gave_up(&mut self, word: usize) {
+        self.backoff_rounds = self.backoff_rounds.max(SLOW_ROUNDS);
+        // It stands for the same round as when it was told to watch: both words change whenever one ends.
+        self.watching -= u32::from(word == word_of(self.round + 1));
+        self.sleepers[word] = true;
     }
 
     /// A round has a leader, and makes durable what ends at or below `target`.
@@ -167,12 +166,12 @@ impl Rounds {
     pub(crate) fn end(&mut self, durable: Lsn, hopeless: bool) -> Ended {
         assert!(self.leading, "a round ends once");
         self.leading = false;
-        self.asleep_for = self.asleep_for.saturating_sub(1);
+        self.backoff_rounds = self.backoff_rounds.saturating_sub(1);
         self.arrivals_last_round = std::mem::take(&mut self.arrivals);
         let watching = std::mem::take(&mut self.watching) > 0;
         if watching {
             self.handed_on_awake += 1;
-            self.asleep_when_late = (self.asleep_when_late - LATE_ROUNDS_FEWER).max(*LATE_ROUNDS.start());
+            self.backoff_rounds_next = (self.backoff_rounds_next - LATE_ROUNDS_FEWER).max(LATE_ROUNDS_MIN);
         }
         let (covered, gathered) = (word_of(self.round), word_of(self.round + 1));
         let woken = if std::mem::take(&mut self.sleepers[covered]) { Woken::All } else { Woken::Nobody };
@@ -230,7 +229,7 @@ mod tests {
         rounds.begin(Lsn(1));
         assert_eq!(rounds.turn(Lsn(1)), Turn::Watch(1));
         assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
-        rounds.watched(0, Watched::TooLong, false);
+        rounds.gave_up(0);
         assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0));
         assert_eq!(
             rounds.end(Lsn(1), false),
@@ -245,7 +244,7 @@ mod tests {
         rounds.begin(Lsn(2));
         assert_eq!(rounds.turn(Lsn(1)), Turn::Watch(1));
         assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(1));
-        rounds.watched(1, Watched::TooLong, false);
+        rounds.gave_up(1);
         assert_eq!(rounds.turn(Lsn(3)), Turn::Sleep(0), "the disk is slow");
         assert_eq!(rounds.end(Lsn(2), false), Ended { covered: (1, Woken::All), gathered: (0, Woken::One) });
     }
@@ -255,18 +254,21 @@ mod tests {
         let mut rounds = shared_by_many();
         rounds.begin(Lsn(1));
         assert_eq!([2, 3].map(|end| rounds.turn(Lsn(end))), [Turn::Watch(0); 2]);
-        rounds.watched(0, Watched::TooLong, false);
+        rounds.gave_up(0);
         assert_eq!(rounds.end(Lsn(1), false).gathered, (0, Woken::Nobody));
         assert_eq!(rounds.turn(Lsn(3)), Turn::Lead);
     }
 
     #[test]
     fn after_one_who_was_late_or_waited_too_long_nobody_stays_awake_for_some_rounds() {
-        for (watched, asleep) in [(Watched::Late, *LATE_ROUNDS.start()), (Watched::TooLong, SLOW_ROUNDS)] {
+        for (late, asleep) in [(true, LATE_ROUNDS_MIN), (false, SLOW_ROUNDS)] {
             let mut rounds = shared_by_many();
             rounds.begin(Lsn(1));
             assert_eq!(rounds.turn(Lsn(2)), Turn::Watch(0));
-            rounds.watched(0, watched, false);
+            if late {
+                rounds.late();
+            }
+            rounds.gave_up(0);
             for round in 1..=u64::from(asleep) {
                 assert_eq!(rounds.turn(Lsn(round + 1)), Turn::Sleep(word_of(round + 1)));
                 (0..SHARED_MIN).for_each(|_| rounds.arrive());
@@ -282,13 +284,13 @@ mod tests {
     fn the_oftener_one_is_late_the_longer_nobody_stays_awake_until_rounds_find_one_awake_again() {
         let mut rounds = shared_by_many();
         let late = |rounds: &mut Rounds| {
-            rounds.asleep_for = 0;
-            rounds.watched(0, Watched::Late, true);
-            rounds.watched(0, Watched::Late, true);
-            rounds.asleep_for
+            rounds.backoff_rounds = 0;
+            rounds.late();
+            rounds.late();
+            rounds.backoff_rounds
         };
         assert_eq!([(); 6].map(|()| late(&mut rounds)), [256, 512, 1024, 2048, 4096, 4096]);
-        for round in 1..=(*LATE_ROUNDS.end() - *LATE_ROUNDS.start()) / LATE_ROUNDS_FEWER {
+        for round in 1..=(LATE_ROUNDS_MAX - LATE_ROUNDS_MIN) / LATE_ROUNDS_FEWER {
             let end = u64::from(round);
             rounds.begin(Lsn(end));
             rounds.watching = 1;
@@ -353,6 +355,8 @@ mod tests {
         poisoned: bool,
         /// Completions that may still come in the background.
         background: u32,
+        /// Many share every round, and no disk is slow: four commits are too few for more than one such round, and the first to give up would end it.
+        always_shared: bool,
     }
 
     impl World {
@@ -410,6 +414,9 @@ mod tests {
                         next.durable = next.durable.max(target);
                     }
                     let ended = next.rounds.end(next.durable, self.poisoned);
+                    if self.always_shared {
+                        next.rounds.arrivals_last_round = SHARED_MIN;
+                    }
                     let waking = vec![ended.covered, ended.gathered];
                     next.words.iter_mut().for_each(|word| *word += 1);
                     become_one(next, Thread::Wakes { waking })
@@ -420,14 +427,26 @@ mod tests {
                 }
                 Thread::Watches { end, word, seen } => {
                     let changed = self.words[word] != seen;
-                    let then = |watched| {
+                    let then = |late| {
                         let mut world = self.clone();
-                        world.rounds.watched(word, watched, changed);
-                        let thread =
-                            if changed { Thread::Asks { end } } else { Thread::Falls { end, word, seen } };
-                        become_one(world, thread)
+                        if late {
+                            world.rounds.late();
+                        }
+                        if changed {
+                            return become_one(world, Thread::Asks { end });
+                        }
+                        world.rounds.gave_up(word);
+                        if self.always_shared && !late {
+                            world.rounds.backoff_rounds = self.rounds.backoff_rounds;
+                        }
+                        become_one(world, Thread::Falls { end, word, seen })
                     };
-                    [then(Watched::TooLong), then(Watched::Late)].concat()
+                    let mut worlds = [then(false), then(true)].concat();
+                    if changed && self.durable >= end {
+                        // It need not take the lock.
+                        worlds.extend(become_one(next, Thread::Done));
+                    }
+                    worlds
                 }
                 Thread::Wakes { mut waking } => match waking.pop() {
                     None => become_one(next, Thread::Done),
@@ -458,6 +477,14 @@ mod tests {
             vec![tell(good), tell(bad)]
         }
 
+        /// Those who stay awake for the round that gathers; and whether one looked before the last round ended, and has not noticed yet.
+        fn awake(&self) -> (usize, bool) {
+            let gathers = word_of(self.rounds.round + 1);
+            let awake = |thread: &&Thread| matches!(thread, Thread::Watches { word, seen, .. } if *word == gathers && *seen == self.words[gathers]);
+            let late = |thread: &Thread| matches!(thread, Thread::Watches { word, seen, .. } if *word == gathers && *seen != self.words[gathers]);
+            (self.threads.iter().filter(awake).count(), self.threads.iter().any(late))
+        }
+
         /// The same world whichever of its threads is which.
         fn in_order(mut self) -> Self {
             self.threads.retain(|thread| *thread != Thread::Done);
@@ -476,16 +503,21 @@ mod tests {
             durable: Lsn(0),
             poisoned: false,
             background: 1,
+            always_shared: false,
         };
-        let soon_awake_again = Rounds { asleep_for: 1, ..shared_by_many() };
-        let mut open = vec![first(Rounds::new(Lsn(0))), first(shared_by_many()), first(soon_awake_again)];
+        let soon_awake_again = Rounds { backoff_rounds: 1, ..shared_by_many() };
+        let always_shared = World { always_shared: true, ..first(shared_by_many()) };
+        let mut open =
+            vec![first(Rounds::new(Lsn(0))), first(shared_by_many()), first(soon_awake_again), always_shared];
         let mut seen: HashSet<World> = open.iter().cloned().collect();
-        let mut witnessed = [false; 5];
+        let mut witnessed = [false; 7];
         while let Some(world) = open.pop() {
             let mut next: Vec<World> =
                 (0..world.threads.len()).flat_map(|place| world.steps_of(place)).collect();
             let stuck = next.is_empty() && !world.threads.is_empty();
             assert!(!stuck, "somebody sleeps and nobody will wake it: {world:?}");
+            let (awake, one_is_behind) = world.awake();
+            assert_eq!(world.rounds.watching as usize, awake, "who stays awake is counted: {world:?}");
             let wakes = |who: Woken| {
                 let wakes = |thread: &Thread| matches!(thread, Thread::Wakes { waking } if waking.get(1).is_some_and(|next| next.1 == who));
                 world.threads.iter().any(wakes)
@@ -495,15 +527,17 @@ mod tests {
                 wakes(Woken::One),
                 wakes(Woken::All),
                 world.rounds.count() > 2,
-                world.rounds.asleep_for > 1,
+                world.rounds.backoff_rounds > 1,
+                world.rounds.handed_on_awake() > 1,
+                awake > 0 && one_is_behind,
             ];
             witnessed.iter_mut().zip(now).for_each(|(witnessed, now)| *witnessed |= now);
             next.extend(world.of_the_disk());
             open.extend(next.into_iter().map(World::in_order).filter(|world| seen.insert(world.clone())));
         }
         assert_eq!(
-            witnessed, [true; 5],
-            "handed on to one awake, to one asleep, to all; three rounds; one late"
+            witnessed, [true; 7],
+            "handed on to one awake, to one asleep, to all; three rounds; one late; twice to one awake; one awake who looked two rounds ago"
         );
     }
 }
