@@ -23,8 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often a plan is tried before it counts as one that does not fail: what is not deterministic fails now and then.
 const TRIES: u32 = 3;
-/// How often a history is run again to see whether it does the same: a hash map of two may be walked in the same order every other time.
-const RUNS_AGAIN: u32 = 32;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -293,7 +291,7 @@ fn judge<'a>(
         return found;
     }
     let order = &world.oracle.order;
-    let runs = if found.is_some() { RUNS_AGAIN } else { 1 };
+    let runs = if found.is_some() { deterministic::RUNS_AGAIN } else { 1 };
     let differs = (0..runs).find_map(|_| order.again(subject.failure_free()).err());
     if let Some(differs) = differs {
         return Some(deterministic::violated(&differs));
@@ -327,7 +325,7 @@ impl Shortening<'_> {
         let mut shortest = first;
         if let Some((plan, _)) = self.fails(plan, property) {
             let plan = self.shorten(plan, property);
-            let told = (0..TRIES * RUNS_AGAIN)
+            let told = (0..TRIES * deterministic::RUNS_AGAIN)
                 .map(|_| self.campaign.run_once(self.seed, &plan, true))
                 .find(|ran| ran.violation.as_ref().is_some_and(|violation| violation.property == property));
             shortest = told.unwrap_or(shortest);

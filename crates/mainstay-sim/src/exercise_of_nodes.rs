@@ -26,9 +26,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How often a history is run again to see whether it does the same: a hash map of two may be walked in the same order every other time.
-const RUNS_AGAIN: u32 = 32;
-
 /// A service of a user on several nodes, bytes in and bytes out, with what is asked of it and what must always hold.
 pub trait ExerciseOfNodes: Send + Sync + 'static {
     /// The handler of a node.
@@ -117,7 +114,7 @@ impl<E: ExerciseOfNodes> ExercisedNodes<E> {
             None => world.nodes.keys().map(|&node| (node, self.at_rest(world, node).history())).collect(),
             Some(_) => pasts.iter().map(|(&node, past)| (node, past.borrow().deliveries.clone())).collect(),
         };
-        let runs = if found.is_some() { RUNS_AGAIN } else { 1 };
+        let runs = if found.is_some() { deterministic::RUNS_AGAIN } else { 1 };
         let mut alone = Vec::new();
         for (&node, history) in &histories {
             if let Some(differs) = &pasts[&node].borrow().differs {
@@ -161,7 +158,7 @@ impl<E: ExerciseOfNodes> ExercisedNodes<E> {
         differs: &Differs,
     ) -> Violation {
         let plain = self.executed(world, node, history, false);
-        if (1..RUNS_AGAIN).all(|_| self.executed(world, node, history, false) == plain) {
+        if (1..deterministic::RUNS_AGAIN).all(|_| self.executed(world, node, history, false) == plain) {
             let restored = self.executed(world, node, history, true);
             for ((delivered, plain), restored) in history.iter().zip(&plain).zip(&restored) {
                 if let Some(what) = difference(&*self.exercise, plain, restored) {

@@ -262,7 +262,7 @@ impl<S: Subject> Oracle<S> {
         self.order.entries().iter().find(above).map(|entry| entry.end)
     }
 
-    /// An output leaves. Whether the same step takes it back: what is known of its end is as of the step's.
+    /// An output leaves. `withdrawn`: a later effect of the same step takes it back, so that the model, which is as of the step's end, has it settled.
     pub(crate) fn sent(
         &mut self,
         scene: Scene<'_>,

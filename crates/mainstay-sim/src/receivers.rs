@@ -131,7 +131,7 @@ impl<S: Subject> World<S> {
 
     // ---- outputs
 
-    /// An output leaves. Whether the same step takes it back: its first attempt is its last then.
+    /// An output leaves. `withdrawn`: a later effect of the same step takes it back, so that its process knows nothing of it any more.
     pub(crate) fn let_out(&mut self, output: Output, withdrawn: bool) -> Result<(), Violation> {
         let port = output.port.0;
         let asks = output.again && self.config.ports[port].guarantee == Guarantee::Asked;

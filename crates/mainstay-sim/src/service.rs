@@ -288,12 +288,8 @@ impl<S: Subject> World<S> {
 
     fn perform(&mut self, effects: Vec<Effect>) -> Result<(), Violation> {
         let mut at_once = Vec::new();
-        let withdrawn = |effect: &Effect| match effect {
-            Effect::Withdraw { output, .. } => Some(*output),
-            _ => None,
-        };
-        let withdrawn: Vec<_> = effects.iter().filter_map(withdrawn).collect();
-        for effect in effects {
+        let mut effects = effects.into_iter();
+        while let Some(effect) = effects.next() {
             if self.disk.passes_point() {
                 self.crashed(Reach::Kill);
                 return Ok(());
@@ -305,7 +301,8 @@ impl<S: Subject> World<S> {
                 Effect::Output(output) => {
                     let life = self.life.as_ref().expect("effects are performed for a living service");
                     let scene = Scene { disk: &self.disk, catalog: &life.catalog };
-                    let withdrawn = withdrawn.contains(&output.id);
+                    let takes_back = |later: &Effect| matches!(later, Effect::Withdraw { output: of, .. } if *of == output.id);
+                    let withdrawn = effects.as_slice().iter().any(takes_back);
                     self.oracle.sent(scene, &output, withdrawn, &mut self.reached)?;
                     self.let_out(output, withdrawn)?;
                 }

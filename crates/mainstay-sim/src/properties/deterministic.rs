@@ -5,6 +5,9 @@ use crate::order::Differs;
 
 pub(crate) const SOURCE: &str = "piecewise determinism: Strom and Yemini 1985, section 2; what replay relies on: README, rules for a handler";
 
+/// How often a history is run again to see whether it does the same: a hash map of two may be walked in the same order every other time.
+pub(crate) const RUNS_AGAIN: u32 = 32;
+
 /// The violation of a handler that did something else when its history was run again.
 pub(crate) fn violated(differs: &Differs) -> Violation {
     let Differs { delivery, told, what } = differs;
