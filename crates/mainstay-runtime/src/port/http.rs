@@ -1,6 +1,6 @@
 //! Outputs by HTTP POST, each with its key; repeated until the receiver has answered.
 
-use crate::port::queue::{Attempted, Kept, Next, Queue};
+use crate::port::queue::{Attempt, Kept, Next, Queue};
 use crate::port::{Carry, PortStatus, Report, Sent};
 use mainstay_process::effect::Output;
 use mainstay_process::handler::Outcome;
@@ -92,7 +92,7 @@ struct Shared {
 }
 
 /// How an attempt ended, and why for people.
-enum Attempt {
+enum AttemptEnd {
     Over(Sent, String),
     /// Not now.
     Again(String),
@@ -193,7 +193,7 @@ impl Shared {
         while let Some(attempted) = self.next() {
             let id = attempted.output.id;
             match self.attempt(&attempted) {
-                Attempt::Over(sent, why) => {
+                AttemptEnd::Over(sent, why) => {
                     let awaited = self.lock().ended(id, &sent);
                     match sent {
                         _ if !awaited => self.tell(&attempted, &why, LAST_ATTEMPT),
@@ -205,7 +205,7 @@ impl Shared {
                     }
                     (self.report)(id, sent);
                 }
-                Attempt::Again(why) => {
+                AttemptEnd::Again(why) => {
                     tracing::debug!(port = self.name, %id, why, "an output did not get through");
                     let now = Instant::now();
                     let kept = self.lock().again(id, now, now + self.pause(attempted.number), &why);
@@ -223,18 +223,18 @@ impl Shared {
         }
     }
 
-    fn tell(&self, Attempted { output, .. }: &Attempted, why: &str, what: &str) {
+    fn tell(&self, Attempt { output, .. }: &Attempt, why: &str, what: &str) {
         tracing::warn!(port = self.name, key = output.key, bytes = output.body.len(), why, "{what}");
     }
 
     /// The next output that is due, counted as attempted; `None` when the port is closing.
-    fn next(&self) -> Option<Attempted> {
+    fn next(&self) -> Option<Attempt> {
         let mut queue = self.lock();
         loop {
             queue = match queue.next(Instant::now()) {
                 Next::Attempt(attempted) => return Some(attempted),
                 Next::Closing => return None,
-                Next::Due(pause) => {
+                Next::Wait(pause) => {
                     let waited = self.changed.wait_timeout(queue, pause);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
@@ -243,15 +243,15 @@ impl Shared {
         }
     }
 
-    fn attempt(&self, Attempted { output, number }: &Attempted) -> Attempt {
+    fn attempt(&self, Attempt { output, number }: &Attempt) -> AttemptEnd {
         if self.guarantee == Guarantee::Asked && (output.again || *number > 1) {
             match self.ask(&output.key) {
                 Ok(true) => {
                     let delivered = Sent::Ended(Outcome::Delivered { status: 200 });
-                    return Attempt::Over(delivered, "the receiver has it".to_owned());
+                    return AttemptEnd::Over(delivered, "the receiver has it".to_owned());
                 }
                 Ok(false) => {}
-                Err(why) => return Attempt::Again(why),
+                Err(why) => return AttemptEnd::Again(why),
             }
         }
         let sent = self
@@ -263,25 +263,25 @@ impl Shared {
         match sent {
             Ok(response) => self.answered(response.status().as_u16()),
             Err(error) if never_connected(&error) => {
-                Attempt::Again(format!("the receiver is not reached: {error}"))
+                AttemptEnd::Again(format!("the receiver is not reached: {error}"))
             }
             Err(error) => {
                 let why = format!("the receiver gives no answer: {error}");
                 match self.guarantee {
-                    Guarantee::AtMostOnce => Attempt::Over(Sent::InDoubt, why),
-                    _ => Attempt::Again(why),
+                    Guarantee::AtMostOnce => AttemptEnd::Over(Sent::InDoubt, why),
+                    _ => AttemptEnd::Again(why),
                 }
             }
         }
     }
 
-    fn answered(&self, status: u16) -> Attempt {
+    fn answered(&self, status: u16) -> AttemptEnd {
         let why = format!("the receiver answers {status}");
         match verdict(status, self.guarantee, &self.settings.refusals) {
-            Verdict::Delivered => Attempt::Over(Sent::Ended(Outcome::Delivered { status }), why),
-            Verdict::Refused => Attempt::Over(Sent::Ended(Outcome::Refused { status }), why),
-            Verdict::InDoubt => Attempt::Over(Sent::InDoubt, why),
-            Verdict::Again => Attempt::Again(why),
+            Verdict::Delivered => AttemptEnd::Over(Sent::Ended(Outcome::Delivered { status }), why),
+            Verdict::Refused => AttemptEnd::Over(Sent::Ended(Outcome::Refused { status }), why),
+            Verdict::InDoubt => AttemptEnd::Over(Sent::InDoubt, why),
+            Verdict::Again => AttemptEnd::Again(why),
         }
     }
 

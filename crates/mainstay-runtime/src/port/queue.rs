@@ -35,7 +35,7 @@ struct Job {
 }
 
 /// An attempt that a thread has in hand.
-pub(super) struct Attempted {
+pub(super) struct Attempt {
     pub(super) output: Arc<Output>,
     /// Counted from 1.
     pub(super) number: u32,
@@ -43,9 +43,9 @@ pub(super) struct Attempted {
 
 /// What a thread that has nothing in hand does.
 pub(super) enum Next {
-    Attempt(Attempted),
+    Attempt(Attempt),
     /// Waits: so long, or until something changes.
-    Due(Duration),
+    Wait(Duration),
     /// Waits until something changes.
     Empty,
     /// Ends.
@@ -122,9 +122,9 @@ impl Queue {
                 self.due.pop_first();
                 let job = self.jobs.get_mut(&id).expect("what is due is in the queue");
                 job.attempts += 1;
-                Next::Attempt(Attempted { output: Arc::clone(&job.output), number: job.attempts })
+                Next::Attempt(Attempt { output: Arc::clone(&job.output), number: job.attempts })
             }
-            Some((due, _)) => Next::Due(due - now),
+            Some((due, _)) => Next::Wait(due - now),
             None => Next::Empty,
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     fn what_did_not_get_through_is_attempted_again_when_it_is_due_and_not_before() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         let attempted = |next| match next {
-            Next::Attempt(Attempted { output, number }) => Some((output.id.0, number)),
+            Next::Attempt(Attempt { output, number }) => Some((output.id.0, number)),
             _ => None,
         };
         assert!(matches!(queue.next(now), Next::Empty));
@@ -222,7 +222,7 @@ mod tests {
         let due = now + Duration::from_secs(5);
         queue.again(OutputId(1), now, due, "the receiver answers 404");
         assert_eq!(attempted(queue.next(now)), Some((2, 1)));
-        assert!(matches!(queue.next(now), Next::Due(pause) if pause == due - now));
+        assert!(matches!(queue.next(now), Next::Wait(pause) if pause == due - now));
         assert_eq!(attempted(queue.next(due)), Some((1, 2)));
         queue.again(OutputId(1), due, due, "the receiver answers 404");
         queue.close();
