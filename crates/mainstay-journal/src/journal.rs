@@ -238,7 +238,7 @@ impl<M: PageMemory> Journal<M> {
             watermark_turn: 0,
             stats: Stats::default(),
         };
-        journal.format_ring(&resume.tail, resume.note.as_ref());
+        journal.format_ring(&resume.tail, resume.note);
         if open {
             journal.slots[journal.slot] = Slot::opened(page, resume.tail.len());
             journal.put_life();
@@ -250,7 +250,7 @@ impl<M: PageMemory> Journal<M> {
 
     /// Cells and pages first, the header last: until then the ring counts as the previous life's, of which everything
     /// is settled.
-    fn format_ring(&mut self, tail: &[u8], note: Option<&Note>) {
+    fn format_ring(&mut self, tail: &[u8], note: Option<Note>) {
         for slot in 0..self.slots.len() {
             let page = self.memory.page_mut(slot);
             assert_eq!(page.len(), self.page_bytes, "the ring has the sizes that were asked for");
@@ -582,7 +582,7 @@ impl<M: PageMemory> Journal<M> {
     }
 
     /// Notes something, or nothing, where kill -9 cannot reach it, in the place of what was noted before.
-    pub fn note(&mut self, note: Option<&Note>) {
+    pub fn note(&mut self, note: Option<Note>) {
         ring::write_note(self.memory.control_mut(), note, self.generation);
     }
 

@@ -273,6 +273,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
     let cut = (walked.trace > walked.end).then_some(walked.end..walked.trace);
     let ring_missing = !created && !walked.sealed && ring_is_missing(&survey, &walked);
     let pages_healed = walked.patched.values().filter(|patched| patched.from < walked.watermark).count();
+    // Before the padding, which holds no records.
     let recorded = walked.end;
     let padded = pad_short_tail(&survey, &mut walked);
     for &stripe in &survey.stripes_unreadable {

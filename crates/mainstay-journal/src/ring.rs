@@ -11,8 +11,7 @@ use mainstay_types::id::{Generation, Lsn, StoreId};
 const WATERMARK_CELLS: [usize; 2] = [512, 1024];
 /// Offset of the attempt cell: LSN, attempts, check.
 const ATTEMPT_CELL: usize = 1536;
-/// Offset of the note: end, bytes, check. In the attempt's sector: what is noted of a delivery must not outlive, in a power loss, that its
-/// attempt ended well.
+/// Offset of the note: end, bytes, check. In the attempt's sector: a power loss must not keep a note without the end of its attempt.
 const NOTE_CELL: usize = ATTEMPT_CELL + 32;
 const NOTE_CHECK: usize = NOTE_CELL + 8 + NOTE_BYTES;
 
@@ -76,7 +75,7 @@ pub(crate) fn write_attempt(control: &mut [u8], attempt: Option<Attempt>) {
 
 /// Writes the note of the life `generation`; none is zeroes.
 #[inline]
-pub(crate) fn write_note(control: &mut [u8], note: Option<&Note>, generation: Generation) {
+pub(crate) fn write_note(control: &mut [u8], note: Option<Note>, generation: Generation) {
     let Some(note) = note else {
         control[NOTE_CELL..NOTE_CHECK + 8].fill(0);
         return;
@@ -110,7 +109,7 @@ mod tests {
         let attempt = Attempt { lsn: Lsn(64), attempts: 2 };
         write_attempt(&mut control, Some(attempt));
         let note = Note { end: Lsn(128), bytes: [7; NOTE_BYTES] };
-        write_note(&mut control, Some(&note), life);
+        write_note(&mut control, Some(note), life);
         let all = Cells { watermark: Lsn(1280), attempt: Some(attempt), note: Some(note) };
         assert_eq!(read_cells(&control, life), all);
         assert_eq!(read_cells(&control, Generation(4)), Cells { note: None, ..all }, "another life's");

@@ -412,7 +412,7 @@ fn a_note_survives_kill_and_goes_with_its_record_and_with_the_ring() {
     let kept = rig.append(b"kept").unwrap();
     rig.flush_and_settle();
     let note = |end, byte| Note { end, bytes: [byte; NOTE_BYTES] };
-    rig.journal.note(Some(&note(kept.end, 1)));
+    rig.journal.note(Some(note(kept.end, 1)));
     let rig = Rig::open(rig.kill(), &options).unwrap();
     assert_eq!(rig.report.note, Some(note(kept.end, 1)));
     // Killed before anything else is noted: still known.
@@ -420,17 +420,17 @@ fn a_note_survives_kill_and_goes_with_its_record_and_with_the_ring() {
     let mut rig = Rig::open(storage, &options).unwrap();
     assert_eq!(rig.report.note, Some(note(kept.end, 1)));
     let behind = rig.append(b"behind").unwrap();
-    rig.journal.note(Some(&note(behind.end, 2)));
+    rig.journal.note(Some(note(behind.end, 2)));
     let storage = rig.kill();
     let mut rig = Rig::open(storage.clone(), &options).unwrap();
     assert_eq!(rig.report.note, Some(note(behind.end, 2)), "the ring has both");
     let lost = Rig::open(storage.crash_image(&mut |_| 0), &options).unwrap();
     assert_eq!((lost.report.note, lost.report.end <= behind.lsn), (None, true));
     // As if its record had been lost alone.
-    rig.journal.note(Some(&note(rig.report.end.plus(1 << 16), 3)));
+    rig.journal.note(Some(note(rig.report.end.plus(1 << 16), 3)));
     let mut rig = Rig::open(rig.kill(), &options).unwrap();
     assert_eq!(rig.report.note, None);
-    rig.journal.note(Some(&note(kept.end, 4)));
+    rig.journal.note(Some(note(kept.end, 4)));
     rig.journal.note(None);
     assert_eq!(Rig::open(rig.kill(), &options).unwrap().report.note, None);
 }
@@ -443,7 +443,7 @@ fn a_note_of_a_lost_record_does_not_count_because_the_page_was_padded_behind_it(
     rig.flush_and_settle();
     // A record that the page had room for, noted by a ring that outlived it.
     let end = before.end.plus(64);
-    rig.journal.note(Some(&Note { end, bytes: [1; NOTE_BYTES] }));
+    rig.journal.note(Some(Note { end, bytes: [1; NOTE_BYTES] }));
     let rig = Rig::open(rig.kill(), &options).unwrap();
     assert!(rig.report.end > end, "the rest of the page is passed over");
     assert_eq!(rig.report.note, None);

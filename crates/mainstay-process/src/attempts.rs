@@ -1,12 +1,10 @@
-//! What of a delivery stands where kill -9 cannot reach it: how often it was tried, so that one that always fails is given up in the end, and
-//! what it did.
+//! How often a delivery was tried, where kill -9 cannot reach it, so that one that always fails is given up in the end.
 //!
 //! The journal counts attempts at one record. A message of another node has no record under a policy that keeps messages in their senders'
 //! memory; it is counted under its sender and number, in a range of LSNs that no journal reaches. Its place is no name for it: one that failed was told nobody,
 //! and the next life may put other deliveries there.
 
 use crate::handler::Handler;
-use crate::history::History;
 use crate::process::Process;
 use crate::record::quarantined::Quarantined;
 use mainstay_journal::memory::PageMemory;
@@ -46,14 +44,6 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
             Some(suspect) if suspect.lsn == lsn => self.suspect = None,
             Some(suspect) => self.journal.resume_attempt(suspect),
             None => {}
-        }
-    }
-
-    /// Notes what the newest deliveries did, before anything of it can leave.
-    pub(crate) fn note_newest(&mut self) {
-        let History { links, newest, tables, .. } = &self.history;
-        if links.is_none() {
-            self.journal.note(newest.note(tables.executed_end).as_ref());
         }
     }
 

@@ -327,7 +327,7 @@ mod tests {
         let error = context.try_send("audit", "two\nlines").expect_err("it has a line break");
         assert_eq!(error, SendError::LineBreak { port: "audit".to_owned(), offset: 3 });
         let error = context.try_send("log", "x").expect_err("there is no such port");
-        assert!(error.to_string().contains(r#"declared are ["mail", "audit"]"#), "{error}");
+        assert!(error.to_string().contains(r#"only ["mail", "audit"] are declared"#), "{error}");
         assert_eq!(asked.outputs.len(), 2);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct History<H> {
     recent: VecDeque<(DeliveryIndex, Summary)>,
     recent_max: usize,
     /// Of a process that stands alone.
-    pub(crate) newest: Newest,
+    pub(crate) newest: Option<Newest>,
     /// Buffers reused between deliveries.
     spare: Spare,
 }
@@ -78,7 +78,7 @@ impl<H: Handler> History<H> {
     ) -> Self {
         let recent = VecDeque::from([(tables.executed, tables.summary)]);
         let recent_max = config.limits.backlog_requests_max + 2;
-        let newest = Newest::after(tables.executed);
+        let newest = links.is_none().then(|| Newest::after(tables.executed));
         Self { handler, tables, store, links, recent, recent_max, newest, spare: Spare::default() }
     }
 
@@ -256,7 +256,9 @@ impl<H: Handler> History<H> {
             }
             self.spare.asked = asked.messages;
         }
-        self.newest.take(prefix.delivery, summary);
+        if let Some(newest) = &mut self.newest {
+            newest.take(prefix.delivery, summary);
+        }
         self.recent.push_back((prefix.delivery, summary));
         if self.recent.len() > self.recent_max {
             self.recent.pop_front();

@@ -51,7 +51,7 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         {
             let lsn = self.replay_from();
             self.checkpoint_begins();
-            self.history.newest = Newest::after(executed);
+            self.history.newest = self.history.newest.map(|_| Newest::after(executed));
             self.schedule.begin(lsn, self.journal.end(), executed, self.now);
             out.push(Effect::SaveCheckpoint { lsn });
             if !self.config.rules.keep(Rule::TrimAfterCheckpoint) {

@@ -6,7 +6,11 @@
 //! For a process that stands alone: in a cluster a place in history may be given to another delivery later.
 
 use crate::config::Config;
+use crate::handler::Handler;
+use crate::history::History;
+use crate::process::Process;
 use crate::summary::Summary;
+use mainstay_journal::memory::PageMemory;
 use mainstay_journal::open::{NOTE_BYTES, Note, OpenReport};
 use mainstay_types::codec::Reader;
 use mainstay_types::id::{DeliveryIndex, Lsn};
@@ -61,13 +65,30 @@ impl Newest {
     }
 
     /// Reads what an earlier life noted.
-    pub(crate) fn of_note(note: &Note) -> Self {
+    fn of_note(note: &Note) -> Self {
         let mut from = Reader::new(&note.bytes);
         let mut number = || from.u64().expect("a note has room for all of it");
         let [first, last] = [(); 2].map(|()| DeliveryIndex(number()));
         let digest = number();
         let summary = Summary::take(&mut from).expect("a note has room for all of it");
         Self { first, last, digest, summary }
+    }
+}
+
+impl<H: Handler> History<H> {
+    /// What is to be noted of the newest deliveries, if there are any and the process stands alone.
+    #[inline]
+    pub(crate) fn note(&self) -> Option<Note> {
+        self.newest?.note(self.tables.executed_end)
+    }
+}
+
+impl<H: Handler, M: PageMemory> Process<H, M> {
+    /// Notes what the newest deliveries did, before anything of it can leave.
+    pub(crate) fn note_newest(&mut self) {
+        if let Some(note) = self.history.note() {
+            self.journal.note(Some(note));
+        }
     }
 }
 

@@ -108,6 +108,11 @@ pub struct Recovery {
     pub time: Time,
 }
 
+/// Why a replay diverges, and what to do.
+const CULPRITS: &str = "The usual culprit is a hash map walked in its random order; others are clocks, randomness, files or settings \
+     read by the handler, or a handler or first state that changed without a new version number: then start the one that made the deliveries. \
+     The command `replay` shows what each did";
+
 /// The process cannot go on from this directory as it is. Nothing in it was changed, but for the verdict on a delivery
 /// that failed too often.
 #[derive(Debug, thiserror::Error)]
@@ -152,9 +157,7 @@ pub enum RecoverError {
     /// Replay did something else than the first run.
     #[error(
         "replay diverged at delivery {delivery} (noticed at LSN {lsn}):\n  recorded: {recorded}\n  now:      {now}\nNothing was changed. \
-         The usual culprit is a hash map walked in its random order; others are clocks, randomness, files or settings read by the handler, \
-         or a handler or first state that changed without a new version number: then start the one that made the deliveries. \
-         The command `replay` shows what each did"
+         {CULPRITS}"
     )]
     Diverged {
         /// The record that tells.
@@ -168,10 +171,8 @@ pub enum RecoverError {
     },
     /// Replay did something else than the first run, at a delivery of which no record speaks.
     #[error(
-        "replay diverged at a delivery from {first} on and before {delivery} (noticed at LSN {lsn}), of which only is recorded that it did \
-         something else. Nothing was changed. The usual culprit is a hash map walked in its random order; others are clocks, randomness, \
-         files or settings read by the handler, or a handler or first state that changed without a new version number: then start the one \
-         that made the deliveries"
+        "replay diverged at a delivery from {first} on and before {delivery} (noticed at LSN {lsn}); of these only one digest is recorded, \
+         of them all.\nNothing was changed. {CULPRITS}"
     )]
     DivergedBefore {
         /// The record up to which it was replayed.
@@ -458,9 +459,8 @@ impl<H: Handler, M: PageMemory> Process<H, M> {
         let incarnation = Incarnation(report.generation.0);
         let sessions = history.links.as_ref().map(|_| Sessions::new(collecting.take()));
         let collects = sessions.as_ref().is_some_and(|sessions| sessions.collecting.is_some());
-        let note = history.newest.note(history.tables.executed_end).filter(|_| config.cluster.is_none());
         // Places in history, and in the journal, that the note of an earlier life speaks of may be given to other deliveries from here on.
-        journal.note(note.as_ref());
+        journal.note(history.note());
         let mut process = Self {
             seeds: Random(config.entropy ^ incarnation.0.rotate_left(32)),
             schedule: Schedule::new(from, checkpointed, now),

@@ -45,7 +45,7 @@ pub(crate) struct Verdicts {
     pub(crate) unfinished: Option<Orphaned>,
     /// Losses that lives before this one stated.
     pub(crate) stated: Vec<Loss>,
-    /// Some record was written after this delivery had been executed.
+    /// Something was recorded, or noted, after this delivery had been executed.
     proven: DeliveryIndex,
     /// What deliveries did when they were first made, as far as it is recorded: read for a watched replay only.
     pub(crate) summaries: BTreeMap<DeliveryIndex, Summary>,
@@ -160,8 +160,9 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
     ) -> Result<Self, RecoverError> {
         // A checkpoint may be older than the one from which they are counted, and has those that it is newer than.
         self.left = self.left.filter(|left| left.first > self.history.tables.executed);
-        if let Some(left) = &self.left {
-            self.history.newest.first = left.first;
+        if let (Some(left), Some(newest)) = (&self.left, &mut self.history.newest) {
+            newest.first = left.first;
+            self.verdicts.proven = self.verdicts.proven.max(left.last);
         }
         let mut at = range.start;
         while let Some((verdict, next)) =
@@ -367,11 +368,12 @@ impl<H: Handler, M: PageMemory> Replay<'_, H, M> {
 
     /// Compares what the newest deliveries did then and do now, once it has come to the last of them.
     fn check_newest(&self, lsn: Lsn) -> Result<(), RecoverError> {
-        let now = &self.history.newest;
-        let Some(then) = self.left.filter(|then| then.last == now.last && then != now && !self.goes_on())
-        else {
+        let (Some(then), Some(now)) = (self.left, self.history.newest) else {
             return Ok(());
         };
+        if then.last != now.last || then == now || self.goes_on() {
+            return Ok(());
+        }
         let delivery = then.last;
         if then.summary == now.summary {
             return Err(RecoverError::DivergedBefore { lsn, first: then.first, delivery });

@@ -59,6 +59,17 @@ fn one_that_was_logged_together_with_later_ones_is_compared_too() {
 }
 
 #[test]
+fn one_that_is_noted_ended_well_and_is_not_tried_again_when_its_attempt_is_gone() {
+    const ATTEMPT_CELL: std::ops::Range<usize> = 1536..1560;
+    let mut world = World::new(config());
+    world.say(1, "panic-elsewhere");
+    world.settle();
+    let storage = world.killed_with(|control| control[ATTEMPT_CELL].fill(0));
+    let error = World::open(storage, config(), elsewhere()).err().expect("it did not panic before");
+    assert!(matches!(error, RecoverError::PanicsInReplay { .. }), "got {error}");
+}
+
+#[test]
 fn what_a_checkpoint_has_is_not_replayed_and_what_came_after_is_compared() {
     let mut world = World::new(config());
     world.say(1, "diverge");

@@ -28,7 +28,7 @@ use mainstay_types::time::Time;
 use std::io;
 use std::time::Duration;
 
-/// A handler that remembers every command: `say X`, `send PORT X`, `random`, `timer MS`, `panic`, `diverge`.
+/// A handler that remembers every command: `say X`, `send PORT X`, `random`, `timer MS`, `panic`, `panic-elsewhere`, `diverge`.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     pub(crate) lines: Vec<String>,
@@ -52,6 +52,7 @@ impl Handler for Memo {
                 "timer set".to_owned()
             }
             "panic" => panic!("told to"),
+            "panic-elsewhere" if self.world != 0 => panic!("it is another world"),
             "diverge" => format!("world {}", self.world),
             _ => text.clone(),
         };
@@ -213,10 +214,20 @@ impl<H: Handler> Machine<H> {
         self.copied()
     }
 
+    /// The same, the control block of the ring as `change` leaves it.
+    pub(crate) fn killed_with(self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
+        self.copied_with(change)
+    }
+
     /// What a copy of its directory holds, made at this moment.
     pub(crate) fn copied(&self) -> MemoryStorage {
+        self.copied_with(|_| {})
+    }
+
+    fn copied_with(&self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
         let (memory, mut storage) = (self.process.journal().memory(), self.storage.clone());
         let mut ring = memory.control().to_vec();
+        change(&mut ring);
         for slot in 0..3 {
             ring.extend_from_slice(memory.page(slot));
         }
