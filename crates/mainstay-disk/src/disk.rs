@@ -221,8 +221,8 @@ impl Disk {
 }
 
 /// Bytes of writes that io_uring has under way at most, for segments over so many `directories`. One page of the ring stays at hand where there are
-/// more than directories: some virtual disks report what they have written only when nothing more is asked of them (`docs/benchmarks.md`,
-/// "What streaming needed"); had such a disk all pages, it would give all back at once, and stand still until the first is full again.
+/// more than directories: some virtual disks report what they have written only when nothing more is asked of them (`docs/benchmarks/journal.md`,
+/// "Streaming"); had such a disk all pages, it would give all back at once, and stand still until the first is full again.
 fn bytes_max(geometry: Geometry, directories: usize) -> usize {
     let pages = usize::from(geometry.pages);
     let under_way = if pages > directories { pages - 1 } else { pages };

@@ -1,7 +1,7 @@
 //! 4 KiB records through three pages: bytes per second, beside plain large direct writes to the same pages of the same files and beside
 //! copying and checksumming on one core.
 //!
-//! The same files, because how fast a disk takes a file depends on where it lies: here by up to a quarter (`docs/benchmarks.md`, "What streaming needed"). The
+//! The same files, because how fast a disk takes a file depends on where it lies: here by up to a quarter (`docs/benchmarks/journal.md`, "Streaming"). The
 //! plain writes come second, to blocks that were written a moment before.
 
 use super::{BenchError, INSTANCE, KIND, Setting, add_target, fill_and_recycle, recycle};

@@ -1,6 +1,6 @@
 //! The table: each pattern by each size, by turns, with what the model says of it beside.
 //!
-//! The model (docs/benchmarks.md): a hop takes half a bare ping-pong of its size, and an operation takes its hops one after another; where the
+//! The model (docs/benchmarks/patterns.md): a hop takes half a bare ping-pong of its size, and an operation takes its hops one after another; where the
 //! processors are the limit, it takes processor time as it has messages.
 
 use super::load::{Load, Slice, slice};

@@ -8,7 +8,7 @@ use mainstay_checksum::copy_past_caches;
 use mainstay_types::id::InstanceId;
 
 /// Payloads of so many bytes or more go past the processor's caches: mostly the disk alone reads them, and takes them faster from memory than
-/// from a core that works. Shorter ones are faster through the caches (`docs/benchmarks.md`, "What streaming needed").
+/// from a core that works. Shorter ones are faster through the caches (`docs/benchmarks/journal.md`, "Streaming").
 const PAST_CACHES_BYTES_MIN: usize = 4096;
 
 impl<M: PageMemory> Journal<M> {
