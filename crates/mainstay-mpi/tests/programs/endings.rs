@@ -109,7 +109,8 @@ fn a_launcher_that_starts_nothing_leaves_nothing_in_the_way_of_the_next_try() {
         assert!(matches!(error, RecordError::NoLauncher { .. }), "{error}");
         let mut command = with(&[&launcher]);
         command.extend(mpi.launcher_options.iter().map(|&option| option.to_owned()));
-        command.extend(with(&["-np", "1", "true"]));
+        // Not one that ends at once: the launcher of MPICH now and then writes to who is gone already, and dies of it.
+        command.extend(with(&["-np", "1", "sleep", "0.2"]));
         let error = failed(command);
         assert!(error.to_string().contains("the program ran"), "{error}");
         scene.assert_every_rank_replays();
