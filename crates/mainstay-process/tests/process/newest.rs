@@ -64,7 +64,7 @@ fn one_that_is_noted_ended_well_and_is_not_tried_again_when_its_attempt_is_gone(
     let mut world = World::new(config());
     world.say(1, "panic-elsewhere");
     world.settle();
-    let storage = world.killed_with(|control| control[ATTEMPT_CELL].fill(0));
+    let storage = world.copied_with(|control| control[ATTEMPT_CELL].fill(0));
     let error = World::open(storage, config(), elsewhere()).err().expect("it did not panic before");
     assert!(matches!(error, RecoverError::PanicsInReplay { .. }), "got {error}");
 }

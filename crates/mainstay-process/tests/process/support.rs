@@ -214,17 +214,13 @@ impl<H: Handler> Machine<H> {
         self.copied()
     }
 
-    /// The same, the control block of the ring as `change` leaves it.
-    pub(crate) fn killed_with(self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
-        self.copied_with(change)
-    }
-
     /// What a copy of its directory holds, made at this moment.
     pub(crate) fn copied(&self) -> MemoryStorage {
         self.copied_with(|_| {})
     }
 
-    fn copied_with(&self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
+    /// The same, the control block of the ring as `change` leaves it.
+    pub(crate) fn copied_with(&self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
         let (memory, mut storage) = (self.process.journal().memory(), self.storage.clone());
         let mut ring = memory.control().to_vec();
         change(&mut ring);
