@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 /// Direct writes are aligned to this, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
@@ -79,10 +80,12 @@ impl FloorFile {
     }
 }
 
-/// Large sequential direct writes over bytes that are there already, `outstanding` at once, each from a buffer of its own and a thread of its own.
+/// Large sequential direct writes over bytes that are there already, some at once, each on a thread of its own.
 #[derive(Debug)]
 pub struct DirectStream {
+    /// What is written, in turn.
     buffers: Vec<AlignedBytes>,
+    outstanding: usize,
 }
 
 /// Where one write of a [`DirectStream`] goes.
@@ -95,10 +98,20 @@ pub struct DirectPlace {
 }
 
 impl DirectStream {
-    /// For writes of `write_bytes`.
+    /// For writes of `write_bytes`, `outstanding` at once, over and over from as many buffers: from caches that hold them.
     #[must_use]
-    pub fn new(write_bytes: usize, outstanding: usize) -> Self {
-        Self { buffers: (0..outstanding).map(|_| AlignedBytes::filled(write_bytes, 0x5A)).collect() }
+    pub fn from_caches(write_bytes: usize, outstanding: usize) -> Self {
+        Self::of(outstanding, write_bytes, outstanding)
+    }
+
+    /// The same, but each of `writes` in a row from a buffer of its own: from memory where no cache holds them all.
+    #[must_use]
+    pub fn from_memory(write_bytes: usize, outstanding: usize, writes: usize) -> Self {
+        Self::of(writes, write_bytes, outstanding)
+    }
+
+    fn of(buffers: usize, write_bytes: usize, outstanding: usize) -> Self {
+        Self { buffers: (0..buffers).map(|_| AlignedBytes::filled(write_bytes, 0x5A)).collect(), outstanding }
     }
 
     /// Whether its buffers are in huge pages. Else the device takes them in more and smaller requests, and the floor is lower than the disk's.
@@ -115,24 +128,52 @@ impl DirectStream {
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)
     }
 
+    /// Fills buffers and writes them, to all places, then flushes the device once: `outstanding` threads, each with a buffer of its own, which it fills
+    /// with `message` over and over, computing a CRC-32C. What a stream of messages takes without a log.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn run_filling(&mut self, places: &[DirectPlace], message: &[u8]) -> io::Result<()> {
+        let next = AtomicUsize::new(0);
+        let write = |buffer: &mut AlignedBytes| -> io::Result<()> {
+            while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let count = (buffer.len() / message.len()) as u64;
+                std::hint::black_box(copy_and_checksum(message, buffer, count));
+                place.file.write_all_at(buffer, place.offset)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let buffers = self.buffers.iter_mut().take(self.outstanding);
+            join_all(buffers.map(|buffer| scope.spawn(|| write(buffer))).collect())
+        })?;
+        flush_after(places)
+    }
+
     /// Writes to all places, and then flushes the device once: the least that makes them durable where the files keep their blocks.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn run(&self, places: &[DirectPlace]) -> io::Result<()> {
         let next = AtomicUsize::new(0);
-        let write = |buffer: &AlignedBytes| -> io::Result<()> {
-            while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-                place.file.write_all_at(buffer, place.offset)?;
+        let write = || -> io::Result<()> {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(place) = places.get(index) else { return Ok(()) };
+                place.file.write_all_at(&self.buffers[index % self.buffers.len()], place.offset)?;
             }
-            Ok(())
         };
-        std::thread::scope(|scope| {
-            let writers: Vec<_> = self.buffers.iter().map(|buffer| scope.spawn(|| write(buffer))).collect();
-            writers.into_iter().try_for_each(|writer| writer.join().expect("writers do not panic"))
-        })?;
-        places.last().map_or(Ok(()), |place| place.file.sync_data())
+        std::thread::scope(|scope| join_all((0..self.outstanding).map(|_| scope.spawn(write)).collect()))?;
+        flush_after(places)
     }
+}
+
+fn join_all(writers: Vec<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {
+    writers.into_iter().try_for_each(|writer| writer.join().expect("writers do not panic"))
+}
+
+fn flush_after(places: &[DirectPlace]) -> io::Result<()> {
+    places.last().map_or(Ok(()), |place| place.file.sync_data())
 }
 
 /// Copies `message` to the next place of `ring` and computes its CRC-32C, `count` times; one checksum over all keeps the

@@ -2,7 +2,8 @@
 //! copying and checksumming on one core.
 //!
 //! The same files, because how fast a disk takes a file depends on where it lies: here by up to a quarter (`docs/benchmarks/journal.md`, "Streaming"). The
-//! plain writes come second, to blocks that were written a moment before.
+//! plain writes come second, to blocks that were written a moment before. The floor writes the same three buffers over and over, which a cache holds, and a
+//! log's bytes are new each time. So beside it, without a target, stand the same writes of bytes from memory, and a plain program that also fills its buffers.
 
 use super::{BenchError, INSTANCE, KIND, Setting, add_target, fill_and_recycle, recycle};
 use crate::floor::{DirectPlace, DirectStream, copy_and_checksum};
@@ -24,6 +25,14 @@ const PAYLOAD_BYTES: usize = 4096;
 /// Least share of the lower of the two floors.
 const SHARE_MIN: f64 = 0.9;
 
+/// What is measured in each round, in this order.
+const ARMS: usize = 5;
+const OURS: usize = 0;
+const PLAIN: usize = 1;
+const FROM_MEMORY: usize = 2;
+const FILLING: usize = 3;
+const COPY: usize = 4;
+
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), BenchError> {
     let (rounds, bytes) = setting.choose((9, 256 << 20), (41, 512 << 20));
     let geometry = Geometry::default();
@@ -31,19 +40,23 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let log = setting.open_log("streaming", geometry, false, segments)?;
     let payload = [9; PAYLOAD_BYTES];
     fill_and_recycle(&log, &payload, bytes + 2 * geometry.segment_bytes())?;
-    let direct = DirectStream::new(geometry.page_bytes as usize, usize::from(geometry.pages));
+    let (page_bytes, window) = (geometry.page_bytes as usize, usize::from(geometry.pages));
+    let mut from_caches = DirectStream::from_caches(page_bytes, window);
+    let from_memory =
+        DirectStream::from_memory(page_bytes, window, usize::try_from(bytes).expect("it fits") / page_bytes);
     // Both aligned: a source a few bytes behind its place modulo 4 KiB makes each load wait for a store it has nothing to do with.
     let source = AlignedBytes::filled(PAYLOAD_BYTES, 9);
-    let mut ring = AlignedBytes::filled(geometry.page_bytes as usize * usize::from(geometry.pages), 1);
+    let mut ring = AlignedBytes::filled(page_bytes * window, 1);
     let count = bytes / PAYLOAD_BYTES as u64;
-    let mut samples = [Samples::default(), Samples::default(), Samples::default()];
-    let mut meters = [(); 3].map(|()| Meter::new(setting.directory));
+    let mut samples = [(); ARMS].map(|()| Samples::default());
+    let mut meters = [(); ARMS].map(|()| Meter::new(setting.directory));
     let mut plain_writes = 0;
     let stats_before = log.stats();
     for round in 0..=rounds {
         let begin = log.end();
+        let mut seconds = [0.0; ARMS];
         let since = Instant::now();
-        let appended = meters[0].slice(|| -> Result<Lsn, BenchError> {
+        let appended = meters[OURS].slice(|| -> Result<Lsn, BenchError> {
             let mut end = begin;
             for _ in 0..count {
                 end = log.append(KIND, INSTANCE, &[&payload])?.end;
@@ -51,32 +64,39 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
             log.commit(end, Level::Disk)?;
             Ok(end)
         });
-        let ours_seconds = since.elapsed().as_secs_f64();
+        seconds[OURS] = since.elapsed().as_secs_f64();
         // What lies there is durable and not read any more: the journal is given up as far as this at the end of the round.
         let pages = whole_pages(&log, &setting.directory.join("streaming"), begin, appended?)?;
-        let since = Instant::now();
-        meters[1].slice(|| direct.run(&pages))?;
-        let plain_seconds = since.elapsed().as_secs_f64();
-        let since = Instant::now();
-        meters[2].slice(|| std::hint::black_box(copy_and_checksum(&source, &mut ring, count)));
-        let memory_seconds = since.elapsed().as_secs_f64();
+        let mut plain = |arm: usize, run: &mut dyn FnMut() -> io::Result<()>| -> io::Result<()> {
+            let since = Instant::now();
+            meters[arm].slice(&mut *run)?;
+            seconds[arm] = since.elapsed().as_secs_f64();
+            Ok(())
+        };
+        plain(PLAIN, &mut || from_caches.run(&pages))?;
+        plain(FROM_MEMORY, &mut || from_memory.run(&pages))?;
+        plain(FILLING, &mut || from_caches.run_filling(&pages, &source))?;
+        plain(COPY, &mut || {
+            std::hint::black_box(copy_and_checksum(&source, &mut ring, count));
+            Ok(())
+        })?;
         recycle(&log)?;
         if round == 0 {
             // The first round warms up.
-            meters = [(); 3].map(|()| Meter::new(setting.directory));
+            meters = [(); ARMS].map(|()| Meter::new(setting.directory));
             continue;
         }
         let plain_bytes = pages.len() as u64 * u64::from(geometry.page_bytes);
         plain_writes += pages.len() as u64;
-        let rate = |bytes: u64, seconds: f64| bytes as f64 / seconds / 1e6;
-        samples[0].push(rate(bytes, ours_seconds));
-        samples[1].push(rate(plain_bytes, plain_seconds));
-        samples[2].push(rate(bytes, memory_seconds));
+        for (arm, bytes) in [bytes, plain_bytes, plain_bytes, plain_bytes, bytes].into_iter().enumerate() {
+            samples[arm].push(bytes as f64 / seconds[arm] / 1e6);
+        }
     }
     let stats = log.stats();
-    let [ours, plain, memory] = [0, 1, 2].map(|index: usize| samples[index].median());
+    let [ours, plain, copy] = [OURS, PLAIN, COPY].map(|arm| samples[arm].median());
     // By rounds, since the speed of a disk and of its host changes within one run by more than the share is about.
-    let shares = samples[0].ratios_to(&samples[if plain < memory { 1 } else { 2 }]);
+    let shares = samples[OURS].ratios_to(&samples[if plain < copy { PLAIN } else { COPY }]);
+    let beside = [FROM_MEMORY, FILLING].map(|arm| samples[OURS].ratios_to(&samples[arm]));
     add_target(
         report,
         Target::new(
@@ -100,7 +120,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         disk: meters[index].disk(),
         samples: std::mem::take(&mut samples[index]),
     };
-    let pages = u32::from(geometry.pages);
+    let (pages, page_bytes) = (u32::from(geometry.pages), u64::from(geometry.page_bytes));
+    let disk = Some(Level::Disk);
     let mut notes = vec![format!(
         "stall time {:.1} % of ours, buffer full rate {:.1} % (warm-up and recycled slices included), {} appends",
         100.0 * (stats.stall_ns - stats_before.stall_ns) as f64
@@ -109,7 +130,10 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         operations
     )];
     notes.extend(resolution("share of the lower floor", &shares, SHARE_MIN));
-    if !direct.in_huge_pages() {
+    for (name, ratios) in ["direct writes from memory", "the plain program"].into_iter().zip(&beside) {
+        notes.extend(resolution(&format!("ours over {name}"), ratios, 1.0));
+    }
+    if !from_caches.in_huge_pages() || !from_memory.in_huge_pages() {
         notes.push(
             "the kernel does not say that the direct floor's buffers are in huge pages: it may be too low; then the share says nothing"
                 .to_owned(),
@@ -122,23 +146,11 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
             number(bytes as f64 / 1e6)
         ),
         arms: vec![
-            arm(
-                0,
-                "ours: append, commit at the end",
-                Some(Level::Disk),
-                pages,
-                PAYLOAD_BYTES as u64,
-                operations,
-            ),
-            arm(
-                1,
-                "floor: direct writes to the same pages",
-                Some(Level::Disk),
-                pages,
-                u64::from(geometry.page_bytes),
-                plain_writes,
-            ),
-            arm(2, "floor: memcpy + CRC-32C, one core", None, 1, PAYLOAD_BYTES as u64, operations),
+            arm(OURS, "ours: append, commit at the end", disk, pages, PAYLOAD_BYTES as u64, operations),
+            arm(PLAIN, "floor: direct writes to the same pages", disk, pages, page_bytes, plain_writes),
+            arm(FROM_MEMORY, "direct writes, bytes from memory", disk, pages, page_bytes, plain_writes),
+            arm(FILLING, "plain program: fill, CRC-32C, direct write", disk, pages, page_bytes, plain_writes),
+            arm(COPY, "floor: memcpy + CRC-32C, one core", None, 1, PAYLOAD_BYTES as u64, operations),
         ],
         notes,
     });
