@@ -128,28 +128,6 @@ impl DirectStream {
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)
     }
 
-    /// Fills buffers and writes them, to all places, then flushes the device once: `outstanding` threads, each with a buffer of its own, which it fills
-    /// with `message` over and over, computing a CRC-32C. What a stream of messages takes without a log.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn run_filling(&mut self, places: &[DirectPlace], message: &[u8]) -> io::Result<()> {
-        let next = AtomicUsize::new(0);
-        let write = |buffer: &mut AlignedBytes| -> io::Result<()> {
-            while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let count = (buffer.len() / message.len()) as u64;
-                std::hint::black_box(copy_and_checksum(message, buffer, count));
-                place.file.write_all_at(buffer, place.offset)?;
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let buffers = self.buffers.iter_mut().take(self.outstanding);
-            join_all(buffers.map(|buffer| scope.spawn(|| write(buffer))).collect())
-        })?;
-        flush_after(places)
-    }
-
     /// Writes to all places, and then flushes the device once: the least that makes them durable where the files keep their blocks.
     ///
     /// # Errors
@@ -166,6 +144,29 @@ impl DirectStream {
         std::thread::scope(|scope| join_all((0..self.outstanding).map(|_| scope.spawn(write)).collect()))?;
         flush_after(places)
     }
+}
+
+/// As [`DirectStream::run`], with a thread for each of `buffers`, which it first fills with `message` over and over, computing a CRC-32C of each copy: one
+/// plain way of bringing messages to the disk without a log.
+///
+/// # Errors
+/// Those of the file system.
+pub fn fill_and_write<'a>(
+    buffers: impl Iterator<Item = &'a mut [u8]>,
+    places: &[DirectPlace],
+    message: &[u8],
+) -> io::Result<()> {
+    let next = AtomicUsize::new(0);
+    let write = |buffer: &mut [u8]| -> io::Result<()> {
+        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let count = (buffer.len() / message.len()) as u64;
+            std::hint::black_box(copy_and_checksum(message, buffer, count));
+            place.file.write_all_at(buffer, place.offset)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| join_all(buffers.map(|buffer| scope.spawn(|| write(buffer))).collect()))?;
+    flush_after(places)
 }
 
 fn join_all(writers: Vec<ScopedJoinHandle<'_, io::Result<()>>>) -> io::Result<()> {

@@ -3,10 +3,10 @@
 //!
 //! The same files, because how fast a disk takes a file depends on where it lies: here by up to a quarter (`docs/benchmarks/journal.md`, "Streaming"). The
 //! plain writes come second, to blocks that were written a moment before. The floor writes the same three buffers over and over, which a cache holds, and a
-//! log's bytes are new each time. So beside it, without a target, stand the same writes of bytes from memory, and a plain program that also fills its buffers.
+//! log's bytes are new each time. So beside it, without a target, stand the same writes of bytes from memory, and a program that also fills its buffers.
 
 use super::{BenchError, INSTANCE, KIND, Setting, add_target, fill_and_recycle, recycle};
-use crate::floor::{DirectPlace, DirectStream, copy_and_checksum};
+use crate::floor::{DirectPlace, DirectStream, copy_and_checksum, fill_and_write};
 use crate::machine::Meter;
 use crate::report::{Arm, Bound, Figure, Report, Samples, Target, number, resolution};
 use crate::scratch::AlignedBytes;
@@ -28,7 +28,7 @@ const SHARE_MIN: f64 = 0.9;
 /// What is measured in each round, in this order.
 const ARMS: usize = 5;
 const OURS: usize = 0;
-const PLAIN: usize = 1;
+const FLOOR: usize = 1;
 const FROM_MEMORY: usize = 2;
 const FILLING: usize = 3;
 const COPY: usize = 4;
@@ -41,7 +41,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let payload = [9; PAYLOAD_BYTES];
     fill_and_recycle(&log, &payload, bytes + 2 * geometry.segment_bytes())?;
     let (page_bytes, window) = (geometry.page_bytes as usize, usize::from(geometry.pages));
-    let mut from_caches = DirectStream::from_caches(page_bytes, window);
+    let from_caches = DirectStream::from_caches(page_bytes, window);
     let from_memory =
         DirectStream::from_memory(page_bytes, window, usize::try_from(bytes).expect("it fits") / page_bytes);
     // Both aligned: a source a few bytes behind its place modulo 4 KiB makes each load wait for a store it has nothing to do with.
@@ -50,13 +50,12 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
     let count = bytes / PAYLOAD_BYTES as u64;
     let mut samples = [(); ARMS].map(|()| Samples::default());
     let mut meters = [(); ARMS].map(|()| Meter::new(setting.directory));
-    let mut plain_writes = 0;
+    let mut writes = 0;
     let stats_before = log.stats();
     for round in 0..=rounds {
         let begin = log.end();
         let mut seconds = [0.0; ARMS];
-        let since = Instant::now();
-        let appended = meters[OURS].slice(|| -> Result<Lsn, BenchError> {
+        let appended = timed(&mut meters[OURS], &mut seconds[OURS], || -> Result<Lsn, BenchError> {
             let mut end = begin;
             for _ in 0..count {
                 end = log.append(KIND, INSTANCE, &[&payload])?.end;
@@ -64,38 +63,32 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
             log.commit(end, Level::Disk)?;
             Ok(end)
         });
-        seconds[OURS] = since.elapsed().as_secs_f64();
         // What lies there is durable and not read any more: the journal is given up as far as this at the end of the round.
         let pages = whole_pages(&log, &setting.directory.join("streaming"), begin, appended?)?;
-        let mut plain = |arm: usize, run: &mut dyn FnMut() -> io::Result<()>| -> io::Result<()> {
-            let since = Instant::now();
-            meters[arm].slice(&mut *run)?;
-            seconds[arm] = since.elapsed().as_secs_f64();
-            Ok(())
-        };
-        plain(PLAIN, &mut || from_caches.run(&pages))?;
-        plain(FROM_MEMORY, &mut || from_memory.run(&pages))?;
-        plain(FILLING, &mut || from_caches.run_filling(&pages, &source))?;
-        plain(COPY, &mut || {
-            std::hint::black_box(copy_and_checksum(&source, &mut ring, count));
-            Ok(())
+        timed(&mut meters[FLOOR], &mut seconds[FLOOR], || from_caches.run(&pages))?;
+        timed(&mut meters[FROM_MEMORY], &mut seconds[FROM_MEMORY], || from_memory.run(&pages))?;
+        timed(&mut meters[FILLING], &mut seconds[FILLING], || {
+            fill_and_write(ring.chunks_exact_mut(page_bytes), &pages, &source)
         })?;
+        timed(&mut meters[COPY], &mut seconds[COPY], || {
+            std::hint::black_box(copy_and_checksum(&source, &mut ring, count));
+        });
         recycle(&log)?;
         if round == 0 {
             // The first round warms up.
             meters = [(); ARMS].map(|()| Meter::new(setting.directory));
             continue;
         }
-        let plain_bytes = pages.len() as u64 * u64::from(geometry.page_bytes);
-        plain_writes += pages.len() as u64;
-        for (arm, bytes) in [bytes, plain_bytes, plain_bytes, plain_bytes, bytes].into_iter().enumerate() {
+        let written = pages.len() as u64 * u64::from(geometry.page_bytes);
+        writes += pages.len() as u64;
+        for (arm, bytes) in [bytes, written, written, written, bytes].into_iter().enumerate() {
             samples[arm].push(bytes as f64 / seconds[arm] / 1e6);
         }
     }
     let stats = log.stats();
-    let [ours, plain, copy] = [OURS, PLAIN, COPY].map(|arm| samples[arm].median());
+    let [ours, floor, copy] = [OURS, FLOOR, COPY].map(|arm| samples[arm].median());
     // By rounds, since the speed of a disk and of its host changes within one run by more than the share is about.
-    let shares = samples[OURS].ratios_to(&samples[if plain < copy { PLAIN } else { COPY }]);
+    let shares = samples[OURS].ratios_to(&samples[if floor < copy { FLOOR } else { COPY }]);
     let beside = [FROM_MEMORY, FILLING].map(|arm| samples[OURS].ratios_to(&samples[arm]));
     add_target(
         report,
@@ -130,14 +123,16 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         operations
     )];
     notes.extend(resolution("share of the lower floor", &shares, SHARE_MIN));
-    for (name, ratios) in ["direct writes from memory", "the plain program"].into_iter().zip(&beside) {
+    for (name, ratios) in ["direct writes from memory", "the program without a log"].into_iter().zip(&beside)
+    {
         notes.extend(resolution(&format!("ours over {name}"), ratios, 1.0));
     }
-    if !from_caches.in_huge_pages() || !from_memory.in_huge_pages() {
-        notes.push(
-            "the kernel does not say that the direct floor's buffers are in huge pages: it may be too low; then the share says nothing"
-                .to_owned(),
-        );
+    for (name, stream) in
+        [("floor: direct writes", &from_caches), ("direct writes, bytes from memory", &from_memory)]
+    {
+        if !stream.in_huge_pages() {
+            notes.push(format!("the kernel does not say that the buffers of *{name}* are in huge pages: that arm may be too low"));
+        }
     }
     report.figures.push(Figure {
         name: "streaming",
@@ -147,14 +142,21 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         ),
         arms: vec![
             arm(OURS, "ours: append, commit at the end", disk, pages, PAYLOAD_BYTES as u64, operations),
-            arm(PLAIN, "floor: direct writes to the same pages", disk, pages, page_bytes, plain_writes),
-            arm(FROM_MEMORY, "direct writes, bytes from memory", disk, pages, page_bytes, plain_writes),
-            arm(FILLING, "plain program: fill, CRC-32C, direct write", disk, pages, page_bytes, plain_writes),
+            arm(FLOOR, "floor: direct writes to the same pages", disk, pages, page_bytes, writes),
+            arm(FROM_MEMORY, "direct writes, bytes from memory", disk, pages, page_bytes, writes),
+            arm(FILLING, "without a log: fill, CRC-32C, write", disk, pages, page_bytes, writes),
             arm(COPY, "floor: memcpy + CRC-32C, one core", None, 1, PAYLOAD_BYTES as u64, operations),
         ],
         notes,
     });
     Ok(())
+}
+
+fn timed<T>(meter: &mut Meter, seconds: &mut f64, run: impl FnOnce() -> T) -> T {
+    let since = Instant::now();
+    let outcome = meter.slice(run);
+    *seconds = since.elapsed().as_secs_f64();
+    outcome
 }
 
 /// The pages that lie wholly within `from..to`.
