@@ -56,7 +56,7 @@ pub const LAYERS: &[Layer] = &[
     // Its tests start nodes.
     with_tests(REGION_CLIENT, &[TYPES, TLS, REGION], &[GROUP, NODE, REPLICA]),
     // drivers
-    plain(DISK, &[TYPES, JOURNAL]),
+    plain(DISK, &[TYPES, CHECKSUM, JOURNAL]),
     plain(SIM, &[TYPES, JOURNAL, CHANNEL, GATE, GROUP, RECOVERY, REGION, PROCESS, REPLICA, DISK]),
     // A node of a cluster finds the others in a region.
     plain(RUNTIME, &[TYPES, TLS, JOURNAL, CHANNEL, GATE, RECOVERY, PROCESS, DISK, REGION_CLIENT]),

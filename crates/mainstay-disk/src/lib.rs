@@ -15,6 +15,7 @@
 mod awake;
 mod catalog_thread;
 mod completions;
+mod copy_way;
 mod failure;
 mod futex;
 mod gathering;

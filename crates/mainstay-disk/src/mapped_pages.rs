@@ -1,5 +1,6 @@
 //! The ring of pages in a file mapped shared: what is copied into it survives kill -9 without a system call.
 
+use crate::copy_way::CopyWay;
 use crate::failure::failure_of;
 use crate::file_storage::FileStorage;
 use crate::worker_threads::join_unless_self;
@@ -54,6 +55,7 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct MappedPages {
     mapping: Arc<Mapping>,
+    copy_way: CopyWay,
     _populating: Option<Populating>,
 }
 
@@ -93,7 +95,7 @@ impl MappedPages {
         reserve(&handle, bytes).map_err(fault)?;
         let mapping = Arc::new(map(&handle, bytes, page_bytes).map_err(fault)?);
         let populating = Populating::begin(&mapping);
-        Ok(Self { mapping, _populating: populating })
+        Ok(Self { mapping, copy_way: CopyWay::default(), _populating: populating })
     }
 
     /// A handle by which disk threads find the bytes to write.
@@ -122,6 +124,16 @@ impl PageMemory for MappedPages {
 
     fn page_mut(&mut self, slot: usize) -> &mut [u8] {
         self.bytes_mut(CONTROL_BYTES + slot * self.mapping.page_bytes, self.mapping.page_bytes)
+    }
+
+    fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
+        assert!(at + part.len() <= self.mapping.page_bytes, "a part lies within one page");
+        let start = CONTROL_BYTES + slot * self.mapping.page_bytes + at;
+        assert!(start + part.len() <= self.mapping.bytes, "a slot lies within the ring");
+        // SAFETY: as in `bytes_mut`; `copy_way` is not among these bytes.
+        let into =
+            unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr().add(start), part.len()) };
+        self.copy_way.copy(crc, into, part)
     }
 
     fn control(&self) -> &[u8] {

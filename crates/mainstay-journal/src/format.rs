@@ -416,13 +416,18 @@ impl RecordHeader {
 #[inline]
 pub(crate) fn close_record(record: &mut [u8], checked_payload: usize, seed: Seed) {
     let crc = seed.crc_behind_first_four(&record[..RECORD_HEADER_BYTES + checked_payload]);
-    record[..4].copy_from_slice(&crc.to_le_bytes());
+    put_checksum(record, crc);
 }
 
-/// As [`close_record`], where only the header is in place: `put_payload` continues the checksum it is given with the payload's.
-pub(crate) fn close_record_around(header: &mut [u8], seed: Seed, put_payload: impl FnOnce(u32) -> u32) {
-    let crc = put_payload(seed.crc_behind_first_four(&header[..RECORD_HEADER_BYTES]));
-    header[..4].copy_from_slice(&crc.to_le_bytes());
+/// The checksum of a record's header, to be continued with its payload.
+pub(crate) fn begin_checksum(header: &[u8], seed: Seed) -> u32 {
+    seed.crc_behind_first_four(&header[..RECORD_HEADER_BYTES])
+}
+
+/// Puts a checksum in front of the record it is of.
+#[inline]
+pub(crate) fn put_checksum(record: &mut [u8], crc: u32) {
+    record[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// The record at the start of `bytes`, which end with its page, if its checksum holds for `seed`. Whether it is the

@@ -1,6 +1,8 @@
 //! The ring of pages that appends are copied into, as seen by the journal: bytes that outlive this process when they
 //! are a shared mapping, and a heap when they are not.
 
+use mainstay_checksum::crc32c_append;
+
 /// Bytes of the control block before the pages: its own header, then cells that survive kill -9 (see
 /// `docs/journal-format.md`).
 pub const CONTROL_BYTES: usize = 4096;
@@ -12,6 +14,11 @@ pub trait PageMemory {
     fn page(&self, slot: usize) -> &[u8];
     /// The bytes of a slot, to be filled.
     fn page_mut(&mut self, slot: usize) -> &mut [u8];
+    /// Copies `part` to `at` in a slot and returns the CRC-32C continued with it. For long parts, of which it matters how they are copied.
+    fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
+        self.page_mut(slot)[at..at + part.len()].copy_from_slice(part);
+        crc32c_append(crc, part)
+    }
     /// The control block, [`CONTROL_BYTES`] long.
     fn control(&self) -> &[u8];
     /// The control block, to be changed.
