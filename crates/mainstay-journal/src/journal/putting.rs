@@ -6,10 +6,11 @@ use crate::format::{
 };
 use crate::memory::PageMemory;
 use crate::record::Kind;
+use mainstay_checksum::crc32c_append;
 use mainstay_types::id::InstanceId;
 
-/// Parts of payloads of so many bytes or more are long: the memory chooses how they are copied. Shorter ones are faster through the processor's
-/// caches (`docs/benchmarks/journal.md`, "Streaming").
+/// Parts of so many bytes or more are long: the memory chooses how they are copied. Shorter ones are faster through the processor's caches
+/// (`docs/benchmarks/journal.md`, "Streaming").
 const LONG_BYTES_MIN: usize = 4096;
 
 impl<M: PageMemory> Journal<M> {
@@ -39,7 +40,12 @@ impl<M: PageMemory> Journal<M> {
         } else {
             let mut crc = begin_checksum(record, self.seed);
             for part in parts {
-                crc = self.memory.put_long(self.slot, self.fill + at, part, crc);
+                crc = if part.len() < LONG_BYTES_MIN {
+                    self.memory.page_mut(self.slot)[self.fill + at..][..part.len()].copy_from_slice(part);
+                    crc32c_append(crc, part)
+                } else {
+                    self.memory.put_long(self.slot, self.fill + at, part, crc)
+                };
                 at += part.len();
             }
             put_checksum(&mut self.memory.page_mut(self.slot)[self.fill..], crc);
