@@ -5,69 +5,59 @@
 //! within seconds (`docs/benchmarks/journal.md`, "Streaming"). So now and then one copy of each way is timed.
 
 use mainstay_checksum::{copy_past_caches, crc32c_append};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Copies from one that is timed to the next; every second of these goes the other way.
-const COPIES_BETWEEN: u32 = 32;
+/// Copies from one that goes the other way to the next. It and the one behind it are timed. A prime, so that no place in a page is met each time.
+const COPIES_BETWEEN: u32 = 61;
 
-/// Timed copies of each way after which they are compared.
+/// Timed copies of each way after which they are compared. A slow stream takes long for that, but does not care.
 const TIMED: usize = 32;
 
-/// Which way copies go, and how it does beside the other.
+/// Which way copies go, and how it does beside the other. That one finds what this one has left in the caches, and so is told a little slower than it
+/// would be in its turn.
 #[derive(Debug)]
 pub(crate) struct CopyWay {
     past_caches: bool,
     copies: u32,
-    /// Picoseconds a byte: of this way, of the other.
-    took: [Vec<u64>; 2],
+    /// Picoseconds a byte: of this way, of the other. At most [`TIMED`] each.
+    times: [Vec<u64>; 2],
 }
 
-/// One copy.
+/// How to make one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Turn {
+pub(crate) struct Turn {
     past_caches: bool,
-    timed: bool,
+    /// To be told of by [`CopyWay::took`].
+    pub(crate) timed: bool,
 }
 
 impl Default for CopyWay {
     /// Past the caches, which is never much slower.
     fn default() -> Self {
-        Self { past_caches: true, copies: 0, took: [(); 2].map(|()| Vec::with_capacity(2 * TIMED)) }
+        Self { past_caches: true, copies: 0, times: [(); 2].map(|()| Vec::with_capacity(TIMED)) }
     }
 }
 
 impl CopyWay {
-    /// Copies `part` to `into`, as long, and continues a CRC-32C with it.
-    pub(crate) fn copy(&mut self, crc: u32, into: &mut [u8], part: &[u8]) -> u32 {
-        let turn = self.next();
-        if !turn.timed {
-            return copy(turn.past_caches, crc, into, part);
+    pub(crate) fn next(&mut self) -> Turn {
+        self.copies = (self.copies + 1) % COPIES_BETWEEN;
+        Turn { past_caches: self.past_caches != (self.copies == 0), timed: self.copies <= 1 }
+    }
+
+    /// Takes note of how long a timed copy took. Medians are compared, since a copy may be interrupted.
+    pub(crate) fn took(&mut self, turn: Turn, time: Duration, bytes: usize) {
+        let picoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
+        let times = &mut self.times[usize::from(turn.past_caches != self.past_caches)];
+        if times.len() < TIMED {
+            times.push(picoseconds / bytes.max(1) as u64);
         }
-        let since = Instant::now();
-        let crc = copy(turn.past_caches, crc, into, part);
-        self.took(turn, since.elapsed(), part.len());
-        crc
-    }
-
-    fn next(&mut self) -> Turn {
-        self.copies = self.copies.wrapping_add(1);
-        let timed = self.copies.is_multiple_of(COPIES_BETWEEN);
-        let other = self.copies.is_multiple_of(2 * COPIES_BETWEEN);
-        Turn { past_caches: self.past_caches != other, timed }
-    }
-
-    /// Medians are compared, since a copy may be interrupted.
-    fn took(&mut self, turn: Turn, time: Duration, bytes: usize) {
-        let picoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000).saturating_mul(1000);
-        let is_other = turn.past_caches != self.past_caches;
-        self.took[usize::from(is_other)].push(picoseconds / bytes.max(1) as u64);
-        if self.took.iter().any(|took| took.len() < TIMED) {
+        if self.times.iter().any(|times| times.len() < TIMED) {
             return;
         }
-        let [this, other] = self.took.each_mut().map(|took| {
-            took.sort_unstable();
-            let median = took[took.len() / 2];
-            took.clear();
+        let [this, other] = self.times.each_mut().map(|times| {
+            times.sort_unstable();
+            let median = times[TIMED / 2];
+            times.clear();
             median
         });
         // By a tenth at least, lest they take turns.
@@ -77,12 +67,15 @@ impl CopyWay {
     }
 }
 
-fn copy(past_caches: bool, crc: u32, into: &mut [u8], part: &[u8]) -> u32 {
-    if past_caches {
-        return copy_past_caches(crc, into, part);
+impl Turn {
+    /// Copies `part` to `into`, as long, and continues a CRC-32C with it.
+    pub(crate) fn copy(self, crc: u32, into: &mut [u8], part: &[u8]) -> u32 {
+        if self.past_caches {
+            return copy_past_caches(crc, into, part);
+        }
+        into.copy_from_slice(part);
+        crc32c_append(crc, part)
     }
-    into.copy_from_slice(part);
-    crc32c_append(crc, part)
 }
 
 #[cfg(test)]
@@ -106,12 +99,12 @@ mod tests {
     }
 
     /// Copies after which the two ways are compared.
-    const COMPARED: u32 = 2 * COPIES_BETWEEN * TIMED as u32;
+    const COMPARED: u32 = COPIES_BETWEEN * TIMED as u32;
 
     #[test]
     fn the_quicker_way_is_taken_and_the_other_tried_now_and_then() {
         let mut way = CopyWay::default();
-        let few = COMPARED / (2 * COPIES_BETWEEN);
+        let few = TIMED as u32;
         assert_eq!(
             copies(&mut way, COMPARED, [400, 250]),
             COMPARED - few,
@@ -134,10 +127,12 @@ mod tests {
     #[test]
     fn a_few_interrupted_copies_do_not_count() {
         let mut way = CopyWay::default();
-        for copy in 0..10 * COMPARED {
+        let mut timed = 0;
+        for _ in 0..10 * COMPARED {
             let turn = way.next();
             if turn.timed {
-                let interrupted = copy % 7 == 0 && turn.past_caches;
+                timed += 1;
+                let interrupted = timed % 7 == 0 && turn.past_caches;
                 way.took(turn, Duration::from_nanos(if interrupted { 1 << 20 } else { 400 }), 4096);
             }
         }
@@ -148,9 +143,9 @@ mod tests {
     fn both_ways_copy_and_checksum_the_same() {
         let mut way = CopyWay::default();
         let part: Vec<u8> = (0..5000_usize).map(|at| (at * 7).to_le_bytes()[0]).collect();
-        for _ in 0..2 * COPIES_BETWEEN {
+        for _ in 0..COPIES_BETWEEN {
             let mut into = vec![0; part.len()];
-            assert_eq!(way.copy(5, &mut into, &part), crc32c_append(5, &part));
+            assert_eq!(way.next().copy(5, &mut into, &part), crc32c_append(5, &part));
             assert_eq!(into, part);
         }
     }

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// A ring file mapped into this process, unmapped when the last handle is dropped. Disk threads hold a handle each: they
 /// pass addresses in it to the kernel and never look at the bytes themselves.
@@ -127,13 +128,13 @@ impl PageMemory for MappedPages {
     }
 
     fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
-        assert!(at + part.len() <= self.mapping.page_bytes, "a part lies within one page");
-        let start = CONTROL_BYTES + slot * self.mapping.page_bytes + at;
-        assert!(start + part.len() <= self.mapping.bytes, "a slot lies within the ring");
-        // SAFETY: as in `bytes_mut`; `copy_way` is not among these bytes.
-        let into =
-            unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr().add(start), part.len()) };
-        self.copy_way.copy(crc, into, part)
+        let turn = self.copy_way.next();
+        let since = turn.timed.then(Instant::now);
+        let crc = turn.copy(crc, &mut self.page_mut(slot)[at..][..part.len()], part);
+        if let Some(since) = since {
+            self.copy_way.took(turn, since.elapsed(), part.len());
+        }
+        crc
     }
 
     fn control(&self) -> &[u8] {

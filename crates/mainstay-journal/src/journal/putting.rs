@@ -48,6 +48,7 @@ impl<M: PageMemory> Journal<M> {
                 };
                 at += part.len();
             }
+            debug_assert_eq!(at, RECORD_HEADER_BYTES + payload, "the parts are the payload");
             put_checksum(&mut self.memory.page_mut(self.slot)[self.fill..], crc);
         }
         self.fill += bytes;
