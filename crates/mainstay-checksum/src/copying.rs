@@ -1,4 +1,4 @@
-//! Copying what nobody reads again soon: past the caches, where the processor can.
+//! Copying with a checksum: through the caches, or past them, where the processor can, what nobody reads again soon.
 //!
 //! A copy through the caches first fetches what it overwrites, and pushes out what others need; what it leaves there has to be taken from this
 //! core again by whoever writes it to a disk.
@@ -12,6 +12,16 @@
 pub fn copy_past_caches(crc: u32, into: &mut [u8], from: &[u8]) -> u32 {
     assert_eq!(into.len(), from.len(), "a copy is as long as what it is of");
     copy(into, from);
+    crate::crc32c_append(crc, from)
+}
+
+/// Copies `from` to `into` through the caches and continues a CRC-32C with it, of the bytes where they come from.
+///
+/// # Panics
+/// When the two differ in length.
+#[must_use]
+pub fn copy_through_caches(crc: u32, into: &mut [u8], from: &[u8]) -> u32 {
+    into.copy_from_slice(from);
     crate::crc32c_append(crc, from)
 }
 

@@ -4,7 +4,7 @@
 //! quick, and the disk then takes its bytes from there; elsewhere it is slow, and so is the disk. On a virtual machine the host moves that reader
 //! within seconds (`docs/benchmarks/journal.md`, "Streaming"). So now and then one copy of each way is timed.
 
-use mainstay_checksum::{copy_past_caches, crc32c_append};
+use mainstay_checksum::{copy_past_caches, copy_through_caches};
 use std::time::Duration;
 
 /// Copies from one that goes the other way to the next. It and the one behind it are timed. A prime, so that no place in a page is met each time.
@@ -19,7 +19,7 @@ const TIMED: usize = 32;
 pub(crate) struct CopyWay {
     past_caches: bool,
     copies: u32,
-    /// Picoseconds a byte: of this way, of the other. At most [`TIMED`] each.
+    /// Picoseconds a byte: of this way, of the other. At most [`TIMED`] each, since timed turns alternate.
     times: [Vec<u64>; 2],
 }
 
@@ -44,13 +44,10 @@ impl CopyWay {
         Turn { past_caches: self.past_caches != (self.copies == 0), timed: self.copies <= 1 }
     }
 
-    /// Takes note of how long a timed copy took. Medians are compared, since a copy may be interrupted.
+    /// Takes note of how long a timed copy of some bytes took. Medians are compared, since a copy may be interrupted.
     pub(crate) fn took(&mut self, turn: Turn, time: Duration, bytes: usize) {
         let picoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
-        let times = &mut self.times[usize::from(turn.past_caches != self.past_caches)];
-        if times.len() < TIMED {
-            times.push(picoseconds / bytes.max(1) as u64);
-        }
+        self.times[usize::from(turn.past_caches != self.past_caches)].push(picoseconds / bytes.max(1) as u64);
         if self.times.iter().any(|times| times.len() < TIMED) {
             return;
         }
@@ -70,17 +67,15 @@ impl CopyWay {
 impl Turn {
     /// Copies `part` to `into`, as long, and continues a CRC-32C with it.
     pub(crate) fn copy(self, crc: u32, into: &mut [u8], part: &[u8]) -> u32 {
-        if self.past_caches {
-            return copy_past_caches(crc, into, part);
-        }
-        into.copy_from_slice(part);
-        crc32c_append(crc, part)
+        let copy = if self.past_caches { copy_past_caches } else { copy_through_caches };
+        copy(crc, into, part)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainstay_checksum::crc32c_append;
 
     /// Nanoseconds for 4 KiB past the caches and through them.
     type Takes = [u64; 2];

@@ -264,6 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn long_parts_stand_where_they_were_put_and_nothing_beside_them_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = FileStorage::new(directory.path());
+        let mut ring = MappedPages::open(&mut storage, "ring", 16384, 2).unwrap();
+        for turn in 0..200 {
+            let part = vec![turn; 5000 + usize::from(turn)];
+            let at = 16384 - part.len() - usize::from(turn % 7);
+            ring.page_mut(0).fill(0xEE);
+            ring.page_mut(1).fill(0xEE);
+            assert_eq!(ring.put_long(1, at, &part, 9), mainstay_checksum::crc32c_append(9, &part));
+            let (before, rest) = ring.page(1).split_at(at);
+            let (put, behind) = rest.split_at(part.len());
+            assert!(put == part && ring.page(0).iter().chain(before).chain(behind).all(|&byte| byte == 0xEE));
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "within one page")]
     fn addresses_outside_a_page_are_refused() {
         let directory = tempfile::tempdir().unwrap();

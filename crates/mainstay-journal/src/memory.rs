@@ -1,7 +1,7 @@
 //! The ring of pages that appends are copied into, as seen by the journal: bytes that outlive this process when they
 //! are a shared mapping, and a heap when they are not.
 
-use mainstay_checksum::crc32c_append;
+use mainstay_checksum::copy_through_caches;
 
 /// Bytes of the control block before the pages: its own header, then cells that survive kill -9 (see
 /// `docs/journal-format.md`).
@@ -16,8 +16,7 @@ pub trait PageMemory {
     fn page_mut(&mut self, slot: usize) -> &mut [u8];
     /// Copies `part` to `at` in a slot and returns the CRC-32C continued with it. For long parts, of which it matters how they are copied.
     fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
-        self.page_mut(slot)[at..at + part.len()].copy_from_slice(part);
-        crc32c_append(crc, part)
+        copy_through_caches(crc, &mut self.page_mut(slot)[at..][..part.len()], part)
     }
     /// The control block, [`CONTROL_BYTES`] long.
     fn control(&self) -> &[u8];

@@ -6,7 +6,7 @@ use crate::format::{
 };
 use crate::memory::PageMemory;
 use crate::record::Kind;
-use mainstay_checksum::crc32c_append;
+use mainstay_checksum::copy_through_caches;
 use mainstay_types::id::InstanceId;
 
 /// Parts of so many bytes or more are long: the memory chooses how they are copied. Shorter ones are faster through the processor's caches
@@ -41,14 +41,14 @@ impl<M: PageMemory> Journal<M> {
             let mut crc = begin_checksum(record, self.seed);
             for part in parts {
                 crc = if part.len() < LONG_BYTES_MIN {
-                    self.memory.page_mut(self.slot)[self.fill + at..][..part.len()].copy_from_slice(part);
-                    crc32c_append(crc, part)
+                    let into = &mut self.memory.page_mut(self.slot)[self.fill + at..][..part.len()];
+                    copy_through_caches(crc, into, part)
                 } else {
                     self.memory.put_long(self.slot, self.fill + at, part, crc)
                 };
                 at += part.len();
             }
-            debug_assert_eq!(at, RECORD_HEADER_BYTES + payload, "the parts are the payload");
+            assert_eq!(at, RECORD_HEADER_BYTES + payload, "the parts are the payload");
             put_checksum(&mut self.memory.page_mut(self.slot)[self.fill..], crc);
         }
         self.fill += bytes;
