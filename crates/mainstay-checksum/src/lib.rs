@@ -3,7 +3,7 @@
 
 mod copying;
 
-pub use copying::{copy_past_caches, copy_through_caches};
+pub use copying::{copy_and_checksum, copy_past_caches};
 
 /// From so many bytes on the library is faster: it computes three parts at the same time.
 const LIBRARY_BYTES_MIN: usize = 768;

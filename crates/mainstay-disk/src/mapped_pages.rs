@@ -4,7 +4,8 @@ use crate::copy_way::CopyWay;
 use crate::failure::failure_of;
 use crate::file_storage::FileStorage;
 use crate::worker_threads::join_unless_self;
-use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
+use mainstay_checksum::copy_past_caches;
+use mainstay_journal::memory::{CONTROL_BYTES, PageMemory, STAGING_BYTES, ring_bytes};
 use mainstay_journal::storage::{Operation, Storage, StorageError};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -39,7 +40,7 @@ impl Mapping {
         let (from, to) = (from as usize, to as usize);
         assert!(from <= to && to <= self.page_bytes, "a write lies within one page");
         let start = CONTROL_BYTES + slot * self.page_bytes + from;
-        assert!(start + (to - from) <= self.bytes, "a write lies within the ring");
+        assert!(start + (to - from) <= self.bytes - STAGING_BYTES, "a write lies within the pages");
         // SAFETY: `start` is inside the mapping, as asserted.
         unsafe { self.base.as_ptr().add(start) }
     }
@@ -76,8 +77,8 @@ impl MappedPages {
         page_bytes: u32,
         pages: u16,
     ) -> Result<Self, StorageError> {
+        let bytes = ring_bytes(page_bytes, pages);
         let page_bytes = page_bytes as usize;
-        let bytes = CONTROL_BYTES + page_bytes * usize::from(pages);
         let present = storage.list()?.into_iter().find(|entry| entry.name == file);
         match present {
             Some(entry) if entry.bytes == bytes as u64 => {}
@@ -135,6 +136,22 @@ impl PageMemory for MappedPages {
             self.copy_way.took(turn, since.elapsed(), part.len());
         }
         crc
+    }
+
+    fn staging(&self) -> &[u8] {
+        self.bytes(self.mapping.bytes - STAGING_BYTES, STAGING_BYTES)
+    }
+
+    fn staging_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut(self.mapping.bytes - STAGING_BYTES, STAGING_BYTES)
+    }
+
+    fn unstage(&mut self, slot: usize, at: usize, bytes: usize) {
+        let page_bytes = self.mapping.page_bytes;
+        let staging_from = self.mapping.bytes - STAGING_BYTES;
+        let (slots, staging) = self.bytes_mut(0, self.mapping.bytes).split_at_mut(staging_from);
+        let page = &mut slots[CONTROL_BYTES + slot * page_bytes..][..page_bytes];
+        copy_past_caches(&mut page[at..at + bytes], &staging[..bytes]);
     }
 
     fn control(&self) -> &[u8] {
@@ -252,9 +269,9 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let mut storage = FileStorage::new(directory.path());
-        File::create(storage.path("ring")).unwrap().set_len(4096 + 8192).unwrap();
+        File::create(storage.path("ring")).unwrap().set_len(4096 + 8192 + 16384).unwrap();
         let ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
-        assert!(std::fs::metadata(storage.path("ring")).unwrap().blocks() * 512 >= 4096 + 8192);
+        assert!(std::fs::metadata(storage.path("ring")).unwrap().blocks() * 512 >= 4096 + 8192 + 16384);
         drop(ring);
         let ring = MappedPages::open(&mut storage, "ring", 4096, 2).unwrap();
         assert_eq!(ring.page(1).len(), 4096);
@@ -277,6 +294,33 @@ mod tests {
             let (before, rest) = ring.page(1).split_at(at);
             let (put, behind) = rest.split_at(part.len());
             assert!(put == part && ring.page(0).iter().chain(before).chain(behind).all(|&byte| byte == 0xEE));
+        }
+    }
+
+    #[test]
+    fn what_is_staged_survives_unmapping_and_stands_where_it_was_put_and_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = FileStorage::new(directory.path());
+        let mut ring = MappedPages::open(&mut storage, "ring", 8192, 2).unwrap();
+        ring.page_mut(0).fill(1);
+        ring.page_mut(1).fill(2);
+        ring.control_mut().fill(3);
+        let staged: Vec<u8> = (0..STAGING_BYTES).map(|at| (at * 7).to_le_bytes()[0]).collect();
+        ring.staging_mut().copy_from_slice(&staged);
+        drop(ring);
+        let mut ring = MappedPages::open(&mut storage, "ring", 8192, 2).unwrap();
+        assert_eq!(ring.staging(), staged);
+        for (at, bytes) in [(0, 8192), (72, 160), (8191, 1), (64, 6000), (4096, 0)] {
+            ring.page_mut(1).fill(2);
+            ring.unstage(1, at, bytes);
+            let (before, rest) = ring.page(1).split_at(at);
+            let (put, behind) = rest.split_at(bytes);
+            assert_eq!(put, &staged[..bytes]);
+            assert!(before.iter().chain(behind).all(|&byte| byte == 2));
+            assert!(
+                ring.page(0).iter().all(|&byte| byte == 1) && ring.control().iter().all(|&byte| byte == 3)
+            );
+            assert_eq!(ring.staging(), staged);
         }
     }
 

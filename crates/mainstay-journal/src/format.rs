@@ -9,10 +9,16 @@ use mainstay_checksum::crc32c_append;
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
 use std::ops::RangeInclusive;
 
-/// The newest format version read, and the one written into files of a journal over several directories.
-pub const FORMAT_VERSION: u32 = 2;
+/// The newest format version read.
+pub const FORMAT_VERSION: u32 = 3;
 
-/// The format version written where there is one directory: a program that knows no other reads that too.
+/// The format version written into the ring: a program that knows no staging buffer must not take what is left for all there is.
+const FORMAT_VERSION_STAGED: u32 = 3;
+
+/// The format version written into the other files of a journal over several directories.
+const FORMAT_VERSION_STRIPED: u32 = 2;
+
+/// The one written into them where there is one directory: a program that knows no other reads that too.
 const FORMAT_VERSION_UNSTRIPED: u32 = 1;
 
 /// Bytes of a file header that its checksum covers: one sector, which a power cut writes whole or not at all.
@@ -137,7 +143,11 @@ impl FileHeader {
         let mut bytes = [0; FILE_HEADER_BYTES];
         put(&mut bytes, 0, &kind.magic());
         let Striping { stripe, stripes } = self.striping;
-        let version = if stripes == 1 { FORMAT_VERSION_UNSTRIPED } else { FORMAT_VERSION };
+        let version = match (kind, stripes) {
+            (FileKind::Ring, _) => FORMAT_VERSION_STAGED,
+            (_, 1) => FORMAT_VERSION_UNSTRIPED,
+            _ => FORMAT_VERSION_STRIPED,
+        };
         put(&mut bytes, 8, &version.to_le_bytes());
         put(&mut bytes, 16, &self.store.0);
         put(&mut bytes, 32, &self.serial.to_le_bytes());
@@ -541,14 +551,14 @@ mod tests {
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes[..511]), Err(HeaderError::Damaged));
 
         let mut newer = bytes;
-        newer[8] = 3;
+        newer[8] = 4;
         assert_eq!(FileHeader::decode(FileKind::Segment, &newer), Err(HeaderError::Damaged));
         newer[12..16].fill(0);
         let crc = crc32c::crc32c(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(
             FileHeader::decode(FileKind::Segment, &newer),
-            Err(HeaderError::NewerVersion { found: 3 })
+            Err(HeaderError::NewerVersion { found: 4 })
         );
     }
 

@@ -148,6 +148,8 @@ pub struct Journal<M> {
     page_start: Lsn,
     /// Offset in the open page of the next record.
     fill: usize,
+    /// Offset in the open page from which on records stand in the staging buffer; `fill` if none does.
+    staged_from: usize,
     /// Offset in the open page up to which records are put without a further look: its half, then its end.
     room_end: usize,
     half_bytes_min: usize,
@@ -210,6 +212,7 @@ impl<M: PageMemory> Journal<M> {
             slot: geometry.slot_of(page),
             page_start,
             fill: resume.tail.len(),
+            staged_from: resume.tail.len(),
             room_end: page_bytes,
             half_bytes_min: resume.half_bytes_min,
             next_page: if open { page + 1 } else { page },
@@ -263,6 +266,7 @@ impl<M: PageMemory> Journal<M> {
             self.publish_watermark();
         }
         let control = self.memory.control_mut();
+        ring::write_staged(control, None);
         ring::write_attempt(control, self.attempt);
         ring::write_note(control, note, self.generation);
         ring::write_header(control, self.store, self.generation, self.geometry);
@@ -345,6 +349,7 @@ impl<M: PageMemory> Journal<M> {
     }
 
     fn close_page(&mut self) {
+        self.unstage();
         let left = self.page_bytes - self.fill;
         let mut data_end = self.fill;
         if left >= RECORD_HEADER_BYTES {
@@ -380,6 +385,7 @@ impl<M: PageMemory> Journal<M> {
         let header = PageHeader { page, generation: self.generation, watermark: self.durable };
         self.memory.page_mut(self.slot)[..PAGE_HEADER_BYTES].copy_from_slice(&header.encode(self.store));
         self.fill = PAGE_HEADER_BYTES;
+        self.staged_from = self.fill;
         // One page alone is the synchronous baseline: it is written when it is full.
         let whole = self.slots.len() == 1 || self.buffer_only;
         self.room_end = if whole { self.page_bytes } else { self.page_bytes / 2 };

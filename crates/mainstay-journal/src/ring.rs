@@ -6,6 +6,7 @@ use crate::open::{Attempt, NOTE_BYTES, Note};
 use crate::striping::Striping;
 use mainstay_checksum::crc32c_append;
 use mainstay_types::id::{Generation, Lsn, StoreId};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Offsets of the two watermark cells: value and complement. They are written in turn, so that one is always whole.
 const WATERMARK_CELLS: [usize; 2] = [512, 1024];
@@ -14,6 +15,8 @@ const ATTEMPT_CELL: usize = 1536;
 /// Offset of the note: end, bytes, check. In the attempt's sector: a power loss must not keep a note without the end of its attempt.
 const NOTE_CELL: usize = ATTEMPT_CELL + 32;
 const NOTE_CHECK: usize = NOTE_CELL + 8 + NOTE_BYTES;
+/// Offset of the LSN of the first record in the staging buffer; 0: none is there.
+const STAGED_CELL: usize = 2048;
 
 /// What the cells say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,20 @@ pub(crate) struct Cells {
     pub(crate) watermark: Lsn,
     pub(crate) attempt: Option<Attempt>,
     pub(crate) note: Option<Note>,
+}
+
+/// Where the staging buffer's records belong. It has no check of its own: a process dies before or after the store, and the first record there must say the same.
+pub(crate) fn read_staged(control: &[u8]) -> Option<Lsn> {
+    Some(Lsn(u64_at(control, STAGED_CELL))).filter(|&lsn| lsn > Lsn::ZERO)
+}
+
+/// Says from which LSN on records are in the staging buffer, or that none is. Wherever the process dies, what it has stored before is there, and what it
+/// stores later is not there without this.
+#[inline]
+pub(crate) fn write_staged(control: &mut [u8], first: Option<Lsn>) {
+    compiler_fence(Ordering::SeqCst);
+    put_u64(control, STAGED_CELL, first.unwrap_or(Lsn::ZERO).0);
+    compiler_fence(Ordering::SeqCst);
 }
 
 fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
@@ -119,5 +136,19 @@ mod tests {
         assert_eq!(read_cells(&control, life), Cells { watermark: Lsn(640), ..nothing });
         write_note(&mut control, None, life);
         assert_eq!(read_cells(&control, life).note, None);
+    }
+
+    #[test]
+    fn the_cell_of_the_staging_buffer_shares_no_byte_with_another() {
+        let mut control = [0; CONTROL_BYTES];
+        write_staged(&mut control, Some(Lsn(u64::MAX)));
+        assert_eq!(control.iter().filter(|&&byte| byte != 0).count(), 8);
+        assert_eq!(
+            read_cells(&control, Generation(0)),
+            Cells { watermark: Lsn::ZERO, attempt: None, note: None }
+        );
+        assert_eq!(read_staged(&control), Some(Lsn(u64::MAX)));
+        write_staged(&mut control, None);
+        assert_eq!((read_staged(&control), control), (None, [0; CONTROL_BYTES]));
     }
 }

@@ -6,7 +6,7 @@ use crate::format::{
     segment_file_slot, u64_at,
 };
 use crate::geometry::Geometry;
-use crate::memory::CONTROL_BYTES;
+use crate::memory::{CONTROL_BYTES, STAGING_BYTES};
 use crate::open::{Attempt, OpenError};
 use crate::ring::{self, Cells};
 use crate::storage::{FileEntry, Storage, StorageError};
@@ -49,6 +49,20 @@ impl RingImage {
         let bytes = &self.pages[self.geometry.slot_of(page) * page_bytes..][..page_bytes];
         let header = PageHeader::decode(self.store, &bytes[..PAGE_HEADER_BYTES])?;
         (header.page == page).then_some((bytes, header))
+    }
+
+    /// Puts what stands in the staging buffer from LSN `first` on where it belongs. Behind its last record it holds what is no record of these places,
+    /// and so did the page.
+    fn unstage(&mut self, staging: &[u8], first: Lsn) {
+        let page = self.geometry.page_of(first);
+        if self.page(page).is_none() || !claims(staging, first) {
+            return;
+        }
+        let page_bytes = self.geometry.page_bytes as usize;
+        let offset = self.geometry.offset_in_page(first);
+        let place = &mut self.pages[self.geometry.slot_of(page) * page_bytes..][offset..page_bytes];
+        let bytes = place.len().min(staging.len());
+        place[..bytes].copy_from_slice(&staging[..bytes]);
     }
 
     /// The numbers of the pages it holds, in order.
@@ -316,7 +330,14 @@ fn read_ring(
     }
     let mut pages = vec![0; geometry.page_bytes as usize * usize::from(geometry.pages)];
     read_up_to(storage, &file.name, file.bytes, CONTROL_BYTES as u64, &mut pages)?;
-    Ok(Ring::Present(RingImage { cells, geometry, store: superblock.store, pages }))
+    // Zeroes where a ring of an earlier format ends.
+    let mut staging = [0; STAGING_BYTES];
+    read_up_to(storage, &file.name, file.bytes, (CONTROL_BYTES + pages.len()) as u64, &mut staging)?;
+    let mut image = RingImage { cells, geometry, store: superblock.store, pages };
+    if let Some(first) = ring::read_staged(&control) {
+        image.unstage(&staging, first);
+    }
+    Ok(Ring::Present(image))
 }
 
 /// Whether `bytes`, at `offset` of its page, claims to be the record at `lsn`.

@@ -4,6 +4,7 @@ mod rig;
 
 use mainstay_journal::format::{FileHeader, FileKind, segment_file_name};
 use mainstay_journal::inspect::inspect;
+use mainstay_journal::memory::STAGING_BYTES;
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::{DamageKind, OpenError, open};
 use mainstay_journal::options::OpenOptions;
@@ -221,7 +222,7 @@ fn files_of_a_newer_version_are_refused_by_name() {
     for (file, _) in files(&history.sealed) {
         let mut storage = history.sealed.clone();
         storage.damage(&file, |bytes| newer(bytes));
-        let Err(OpenError::NewerVersion { file: named, found: 9, supported: 2 }) =
+        let Err(OpenError::NewerVersion { file: named, found: 9, supported: 3 }) =
             open(&mut storage, &history.options)
         else {
             panic!("{file} was not refused");
@@ -335,7 +336,10 @@ fn an_unsynced_tail_is_cut_and_reported() {
     let behind = rig.append(&payload(2, 100)).unwrap();
     let mut storage = rig.kill();
     // The process died while it copied the first of the two.
-    storage.damage("ring", |bytes| bytes[4096 + torn.lsn.0 as usize] ^= 1);
+    storage.damage("ring", |bytes| {
+        let staging = bytes.len() - STAGING_BYTES;
+        bytes[staging] ^= 1;
+    });
     let mut rig = Rig::open(storage, &options).unwrap();
     assert_eq!(rig.report.cut, Some(torn.lsn..behind.end));
     assert_eq!(rig.report.end, torn.lsn);

@@ -16,7 +16,7 @@ use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::format::RING_FILE;
 use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Health, Journal};
-use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
+use mainstay_journal::memory::{PageMemory, ring_bytes};
 use mainstay_journal::open::{OpenError, Opened, open};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::reader::{ReadError, Reader};
@@ -172,7 +172,7 @@ impl JournalWorld {
         self.killed_only = true;
         self.promised = report.end;
         let geometry = report.geometry;
-        let bytes = CONTROL_BYTES + geometry.page_bytes as usize * usize::from(geometry.pages);
+        let bytes = ring_bytes(geometry.page_bytes, geometry.pages);
         if self.disk.content(RING_FILE).is_some_and(|ring| ring.len() != bytes)
             && self.disk.remove(RING_FILE).is_err()
         {

@@ -118,16 +118,7 @@ impl<S: Subject> Order<S> {
     pub(crate) fn observe<M: PageMemory>(&mut self, journal: &Journal<M>) -> Result<(), Violation> {
         let end = journal.end();
         let from = self.end();
-        let page_bytes = u64::from(self.geometry.page_bytes);
-        let mut at = from.0;
-        while at < end.0 {
-            let page = at / page_bytes;
-            let until = end.0.min((page + 1) * page_bytes);
-            let slot = journal.memory().page(self.geometry.slot_of(page));
-            let [within, within_end] = [at, until].map(|at| (at - page * page_bytes) as usize);
-            self.bytes.extend_from_slice(&slot[within..within_end]);
-            at = until;
-        }
+        journal.copy(from, end, &mut self.bytes).expect("the ring has what was appended since");
         self.parse(from)?;
         self.run_model()
     }

@@ -1,6 +1,6 @@
 //! The ring of a simulated process: memory that outlives it, as a shared mapping does.
 
-use mainstay_journal::memory::{CONTROL_BYTES, HeapPages, PageMemory};
+use mainstay_journal::memory::{HeapPages, PageMemory, file_of};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -18,21 +18,12 @@ pub(crate) struct Ring {
 impl Ring {
     /// A ring with the bytes of its file, control block first.
     pub(crate) fn new(file: &[u8], page_bytes: u32, count: u16, left: &Left) -> Self {
-        let mut pages = HeapPages::new(page_bytes, count);
-        pages.control_mut().copy_from_slice(&file[..CONTROL_BYTES]);
-        for (slot, page) in file[CONTROL_BYTES..].chunks_exact(page_bytes as usize).enumerate() {
-            pages.page_mut(slot).copy_from_slice(page);
-        }
-        Self { pages, count, left: Rc::clone(left) }
+        Self { pages: HeapPages::of_file(file, page_bytes, count), count, left: Rc::clone(left) }
     }
 
     /// The bytes of its file.
     pub(crate) fn image(&self) -> Vec<u8> {
-        let mut file = self.pages.control().to_vec();
-        for slot in 0..usize::from(self.count) {
-            file.extend_from_slice(self.pages.page(slot));
-        }
-        file
+        file_of(&self.pages, self.count)
     }
 }
 
@@ -49,6 +40,18 @@ impl PageMemory for Ring {
 
     fn page_mut(&mut self, slot: usize) -> &mut [u8] {
         self.pages.page_mut(slot)
+    }
+
+    fn staging(&self) -> &[u8] {
+        self.pages.staging()
+    }
+
+    fn staging_mut(&mut self) -> &mut [u8] {
+        self.pages.staging_mut()
+    }
+
+    fn unstage(&mut self, slot: usize, at: usize, bytes: usize) {
+        self.pages.unstage(slot, at, bytes);
     }
 
     fn control(&self) -> &[u8] {

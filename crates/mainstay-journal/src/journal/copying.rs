@@ -29,7 +29,15 @@ impl<M: PageMemory> Journal<M> {
             }
             let start = self.geometry.page_start(page);
             let until = to.min(start.plus(self.page_bytes as u64));
-            into.extend_from_slice(&bytes[self.geometry.offset_in_page(at)..(until.0 - start.0) as usize]);
+            let [mut offset, end] = [at, until].map(|lsn| (lsn.0 - start.0) as usize);
+            let staged_from = if self.open && start == self.page_start { self.staged_from } else { end };
+            if offset < staged_from {
+                into.extend_from_slice(&bytes[offset..end.min(staged_from)]);
+                offset = end.min(staged_from);
+            }
+            if offset < end {
+                into.extend_from_slice(&self.memory.staging()[offset - staged_from..end - staged_from]);
+            }
             at = until;
         }
         Ok(())

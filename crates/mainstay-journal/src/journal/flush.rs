@@ -75,6 +75,9 @@ impl<M: PageMemory> Journal<M> {
     }
 
     fn write_to(&mut self, index: usize, to: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
+        if self.open && index == self.slot {
+            self.unstage();
+        }
         let ticket = self.ticket();
         let slot = &mut self.slots[index];
         let from = slot.begin_write(ticket, to);

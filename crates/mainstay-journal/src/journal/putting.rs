@@ -1,17 +1,32 @@
-//! Copying a record into the open page, and its checksum.
+//! Putting a record where there is room for it, with its checksum: a short one into the staging buffer, a long one into the open page.
+//!
+//! A page was read for the disk when it was last filled, on a virtual machine by whichever core the host has chosen. To take its lines back one record after
+//! another is slow where that core is far away; many records at once are copied there past the caches, and the staging buffer stays in those of
+//! this core (`docs/benchmarks/journal.md`, "Append and replay"). Kill -9 leaves both: opening puts staged records where they belong.
+//!
+//! ```text
+//!               record ≥ 4 KiB: first what is staged, then itself
+//!     page  ┌────────────┬───────────────────┐           staging  ┌──────────┬──────┐
+//!           │  records   │ nothing yet       │                    │ records  │ free │
+//!           └────────────┴───────────────────┘                    └──────────┴──────┘
+//!                        ^ staged_from          unstage: ◄────────  ^ 0       ^ fill - staged_from
+//! ```
 
 use super::{Appended, Journal};
 use crate::format::{
     RECORD_HEADER_BYTES, RecordHeader, begin_checksum, close_record, put_checksum, record_bytes,
 };
-use crate::memory::PageMemory;
+use crate::memory::{PageMemory, STAGING_BYTES};
 use crate::record::Kind;
-use mainstay_checksum::copy_through_caches;
-use mainstay_types::id::InstanceId;
+use crate::ring;
+use mainstay_checksum::copy_and_checksum;
+use mainstay_types::id::{InstanceId, Lsn};
 
-/// Parts of so many bytes or more are long: the memory chooses how they are copied. Shorter ones are faster through the processor's caches
-/// (`docs/benchmarks/journal.md`, "Streaming").
+/// Payloads, and parts of them, of so many bytes or more are long: they are copied into their page at once, and the memory chooses how.
 const LONG_BYTES_MIN: usize = 4096;
+
+const _: () =
+    assert!(2 * LONG_BYTES_MIN <= STAGING_BYTES, "a short record finds room in the emptied staging buffer");
 
 impl<M: PageMemory> Journal<M> {
     /// Puts a record where there is room for it.
@@ -23,36 +38,76 @@ impl<M: PageMemory> Journal<M> {
         parts: &[&[u8]],
         payload: usize,
     ) -> Appended {
-        let bytes = record_bytes(payload);
-        let lsn = self.end;
-        let record = &mut self.memory.page_mut(self.slot)[self.fill..self.fill + bytes];
-        // The alignment gap is zeroed before the payload is copied over what of these bytes is not gap.
-        record[bytes - 8..].fill(0);
-        let payload_bytes = u32::try_from(payload).expect("a record is shorter than a page");
-        RecordHeader { payload_bytes, lsn, instance, kind }.put(record);
-        let mut at = RECORD_HEADER_BYTES;
         if payload < LONG_BYTES_MIN {
-            for part in parts {
-                record[at..at + part.len()].copy_from_slice(part);
-                at += part.len();
-            }
-            close_record(record, payload, self.seed);
+            self.stage(kind, instance, parts, payload);
         } else {
-            let mut crc = begin_checksum(record, self.seed);
-            for part in parts {
-                crc = if part.len() < LONG_BYTES_MIN {
-                    let into = &mut self.memory.page_mut(self.slot)[self.fill + at..][..part.len()];
-                    copy_through_caches(crc, into, part)
-                } else {
-                    self.memory.put_long(self.slot, self.fill + at, part, crc)
-                };
-                at += part.len();
-            }
-            assert_eq!(at, RECORD_HEADER_BYTES + payload, "the parts are the payload");
-            put_checksum(&mut self.memory.page_mut(self.slot)[self.fill..], crc);
+            self.put_long(kind, instance, parts, payload);
         }
+        let lsn = self.end;
+        let bytes = record_bytes(payload);
         self.fill += bytes;
         self.end = lsn.plus(bytes as u64);
         Appended { lsn, end: self.end }
     }
+
+    #[inline]
+    fn stage(&mut self, kind: Kind, instance: InstanceId, parts: &[&[u8]], payload: usize) {
+        let bytes = record_bytes(payload);
+        if self.fill - self.staged_from + bytes > STAGING_BYTES {
+            self.unstage();
+        }
+        let from = self.fill - self.staged_from;
+        if from == 0 {
+            ring::write_staged(self.memory.control_mut(), Some(self.end));
+        }
+        let record = &mut self.memory.staging_mut()[from..from + bytes];
+        begin_record(record, self.end, kind, instance, payload);
+        let mut at = RECORD_HEADER_BYTES;
+        for part in parts {
+            record[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        close_record(record, payload, self.seed);
+    }
+
+    #[cold]
+    fn put_long(&mut self, kind: Kind, instance: InstanceId, parts: &[&[u8]], payload: usize) {
+        self.unstage();
+        let record = &mut self.memory.page_mut(self.slot)[self.fill..][..record_bytes(payload)];
+        begin_record(record, self.end, kind, instance, payload);
+        let mut at = RECORD_HEADER_BYTES;
+        let mut crc = begin_checksum(record, self.seed);
+        for part in parts {
+            crc = if part.len() < LONG_BYTES_MIN {
+                let into = &mut self.memory.page_mut(self.slot)[self.fill + at..][..part.len()];
+                copy_and_checksum(crc, into, part)
+            } else {
+                self.memory.put_long(self.slot, self.fill + at, part, crc)
+            };
+            at += part.len();
+        }
+        assert_eq!(at, RECORD_HEADER_BYTES + payload, "the parts are the payload");
+        put_checksum(&mut self.memory.page_mut(self.slot)[self.fill..], crc);
+        self.staged_from += record_bytes(payload);
+    }
+
+    /// Copies what is staged into the open page.
+    pub(super) fn unstage(&mut self) {
+        let bytes = self.fill - self.staged_from;
+        if bytes == 0 {
+            return;
+        }
+        self.memory.unstage(self.slot, self.staged_from, bytes);
+        ring::write_staged(self.memory.control_mut(), None);
+        self.staged_from = self.fill;
+    }
+}
+
+/// Puts the header, and zeroes the alignment gap before the payload is copied over what of these bytes is not gap.
+#[inline]
+fn begin_record(record: &mut [u8], lsn: Lsn, kind: Kind, instance: InstanceId, payload: usize) {
+    let gap_from = record.len() - 8;
+    record[gap_from..].fill(0);
+    let payload_bytes = u32::try_from(payload).expect("a record is shorter than a page");
+    RecordHeader { payload_bytes, lsn, instance, kind }.put(record);
 }

@@ -6,7 +6,7 @@ use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Appended, Journal};
-use mainstay_journal::memory::{HeapPages, PageMemory};
+use mainstay_journal::memory::{HeapPages, PageMemory, file_of};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::{OpenError, OpenReport, Opened, open};
 use mainstay_journal::options::OpenOptions;
@@ -161,12 +161,7 @@ impl Rig {
 
     /// The bytes of the ring as a shared mapping has them.
     pub fn ring(&self) -> Vec<u8> {
-        let memory = self.journal.memory();
-        let mut bytes = memory.control().to_vec();
-        for slot in 0..usize::from(self.report.geometry.pages) {
-            bytes.extend_from_slice(memory.page(slot));
-        }
-        bytes
+        file_of(self.journal.memory(), self.report.geometry.pages)
     }
 
     /// kill -9: the page cache and the mapping stay.

@@ -16,7 +16,7 @@ use crate::world::{MICROSECOND, MILLISECOND};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::format::RING_FILE;
 use mainstay_journal::journal::Journal;
-use mainstay_journal::memory::CONTROL_BYTES;
+use mainstay_journal::memory::ring_bytes;
 use mainstay_journal::open::{OpenError, Opened, open};
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::{Failure, Storage, StorageError};
@@ -108,7 +108,7 @@ impl Node {
 
     /// The bytes of the ring's file, made if it is not there: what mapping it does.
     fn ring_file(&mut self, page_bytes: u32, pages: u16) -> Result<Vec<u8>, StorageError> {
-        let bytes = CONTROL_BYTES + page_bytes as usize * usize::from(pages);
+        let bytes = ring_bytes(page_bytes, pages);
         let present = self.disk.content(RING_FILE).map(<[u8]>::len);
         if present.is_some_and(|present| present != bytes) {
             self.disk.remove(RING_FILE)?;

@@ -9,7 +9,7 @@ use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::format::{RING_FILE, SUPERBLOCK_FILE};
 use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::Journal;
-use mainstay_journal::memory::{CONTROL_BYTES, PageMemory};
+use mainstay_journal::memory::{PageMemory, ring_bytes};
 use mainstay_journal::open::open;
 use mainstay_journal::options::OpenOptions;
 use mainstay_journal::storage::Storage;
@@ -254,7 +254,7 @@ fn up<H: Handler>(
     };
     let opened = open(&mut image, &options).map_err(|error| format!("the journal is refused: {error}"))?;
     let geometry = opened.report.geometry;
-    let bytes = CONTROL_BYTES + geometry.page_bytes as usize * usize::from(geometry.pages);
+    let bytes = ring_bytes(geometry.page_bytes, geometry.pages);
     if image.content(RING_FILE).is_none_or(|ring| ring.len() != bytes) {
         let _ = image.remove(RING_FILE);
         image.create(RING_FILE, bytes as u64).map_err(|error| error.to_string())?;
