@@ -118,7 +118,16 @@ impl<S: Subject> Order<S> {
     pub(crate) fn observe<M: PageMemory>(&mut self, journal: &Journal<M>) -> Result<(), Violation> {
         let end = journal.end();
         let from = self.end();
-        journal.copy(from, end, &mut self.bytes).expect("the ring has what was appended since");
+        let page_bytes = u64::from(self.geometry.page_bytes);
+        while self.end() < end {
+            let at = self.end();
+            let until = end.min(Lsn((at.0 / page_bytes + 1) * page_bytes));
+            if journal.copy(at, until, &mut self.bytes).is_err() {
+                let gap = (until.0 - at.0) as usize;
+                assert!(gap < RECORD_HEADER_BYTES, "the ring has what was appended since");
+                self.bytes.resize(self.bytes.len() + gap, 0);
+            }
+        }
         self.parse(from)?;
         self.run_model()
     }

@@ -55,7 +55,7 @@ pub struct FileHeader {
     pub geometry: Geometry,
     /// The directory it lies in; the ring does not say.
     pub striping: Striping,
-    /// What the kind of file adds: see [`Superblock`]; for a segment the first is its number.
+    /// What the kind of file adds: see [`super::Superblock`]; for a segment the first is its number.
     pub fields: [u64; 6],
 }
 

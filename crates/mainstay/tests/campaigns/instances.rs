@@ -187,9 +187,9 @@ impl Flaw for Sound {}
 
 #[test]
 fn sound_instances_pass_and_are_crashed_everywhere() {
-    let report = bank::<Sound>(60).report();
+    let report = bank::<Sound>(120).report();
     assert_eq!(report.failure, None, "{report}");
-    assert!(report.deliveries > 60 * 20 && report.crashes >= 60 * 3, "{report}");
+    assert!(report.deliveries > 120 * 20 && report.crashes >= 120 * 3, "{report}");
     for kind in [
         "kill",
         "power_cut",
