@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::inspect::inspect;
 use mainstay_journal::journal::Journal;
-use mainstay_journal::memory::{HeapPages, file_of};
+use mainstay_journal::memory::HeapPages;
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::open;
 use mainstay_journal::options::OpenOptions;
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     for number in 0..20u8 {
         journal.append(Kind::FIRST_USER, InstanceId(0), &[&[number; 40]], &mut Vec::new()).expect("they fit one page");
     }
-    storage.store_mapping("ring", &file_of(journal.memory(), 1));
+    storage.store_mapping("ring", &journal.memory().to_file());
 
     let mut rest = bytes;
     while let [file, low, high, length, after @ ..] = rest {

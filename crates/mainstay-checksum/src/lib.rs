@@ -1,9 +1,5 @@
-//! CRC-32C of what is short, and of what is long while it is copied past the caches. A record of a log or of a call has some hundred bytes, of which a library that is made for megabytes
+//! CRC-32C of what is short. A record of a log or of a call has some hundred bytes, of which a library that is made for megabytes
 //! spends more on where they begin and end than on the bytes.
-
-mod copying;
-
-pub use copying::{copy_and_checksum, copy_past_caches};
 
 /// From so many bytes on the library is faster: it computes three parts at the same time.
 const LIBRARY_BYTES_MIN: usize = 768;

@@ -4,7 +4,8 @@
 //! quick, and the disk then takes its bytes from there; elsewhere it is slow, and so is the disk. On a virtual machine the host moves that reader
 //! within seconds (`docs/benchmarks/journal.md`, "Streaming"). So now and then one copy of each way is timed.
 
-use mainstay_checksum::{copy_and_checksum, copy_past_caches, crc32c_append};
+use crate::past_caches::copy_past_caches;
+use mainstay_checksum::crc32c_append;
 use std::time::Duration;
 
 /// Copies from one that goes the other way to the next. It and the one behind it are timed. A prime, so that no place in a page is met each time.
@@ -69,10 +70,10 @@ impl Turn {
     pub(crate) fn copy(self, crc: u32, into: &mut [u8], part: &[u8]) -> u32 {
         if self.past_caches {
             copy_past_caches(into, part);
-            crc32c_append(crc, part)
         } else {
-            copy_and_checksum(crc, into, part)
+            into.copy_from_slice(part);
         }
+        crc32c_append(crc, part)
     }
 }
 

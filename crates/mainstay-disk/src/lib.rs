@@ -19,6 +19,7 @@ mod copy_way;
 mod failure;
 mod futex;
 mod gathering;
+mod past_caches;
 mod performer;
 mod precedence;
 mod rounds;

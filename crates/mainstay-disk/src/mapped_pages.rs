@@ -3,8 +3,8 @@
 use crate::copy_way::CopyWay;
 use crate::failure::failure_of;
 use crate::file_storage::FileStorage;
+use crate::past_caches::copy_past_caches;
 use crate::worker_threads::join_unless_self;
-use mainstay_checksum::copy_past_caches;
 use mainstay_journal::memory::{CONTROL_BYTES, PageMemory, STAGING_BYTES, ring_bytes};
 use mainstay_journal::storage::{Operation, Storage, StorageError};
 use std::fs::{File, OpenOptions};
@@ -39,10 +39,18 @@ impl Mapping {
     pub(crate) fn address(&self, slot: usize, from: u32, to: u32) -> *const u8 {
         let (from, to) = (from as usize, to as usize);
         assert!(from <= to && to <= self.page_bytes, "a write lies within one page");
-        let start = CONTROL_BYTES + slot * self.page_bytes + from;
-        assert!(start + (to - from) <= self.bytes - STAGING_BYTES, "a write lies within the pages");
-        // SAFETY: `start` is inside the mapping, as asserted.
-        unsafe { self.base.as_ptr().add(start) }
+        // SAFETY: a place within a slot is inside the mapping.
+        unsafe { self.base.as_ptr().add(self.slot_start(slot) + from) }
+    }
+
+    fn slot_start(&self, slot: usize) -> usize {
+        let start = CONTROL_BYTES + slot * self.page_bytes;
+        assert!(start + self.page_bytes <= self.staging_start(), "a slot lies within the ring");
+        start
+    }
+
+    fn staging_start(&self) -> usize {
+        self.bytes - STAGING_BYTES
     }
 }
 
@@ -67,7 +75,7 @@ impl MappedPages {
     /// All its blocks are reserved before it is mapped, so that a full disk is an error here and never a signal
     /// (`SIGBUS`) at an append. Its pages are faulted in by a thread of their own, so that an append later faults only after
     /// write-back and a recovery does not wait for it.
-    /// A file of another length is replaced: it is no ring of this geometry.
+    /// A file of another length is replaced: it is no ring of this geometry, or one of an earlier format; opening has settled what it held.
     ///
     /// # Errors
     /// [`mainstay_journal::storage::Failure::NoSpace`] when the ring does not fit on the disk; nothing is left behind then.
@@ -106,14 +114,14 @@ impl MappedPages {
     }
 
     fn bytes(&self, start: usize, length: usize) -> &[u8] {
-        assert!(start + length <= self.mapping.bytes, "a slot lies within the ring");
+        assert!(start + length <= self.mapping.bytes, "the range lies within the ring");
         // SAFETY: the range is inside the mapping, whose blocks are reserved; only this object hands out references to
         // its bytes, under the usual borrow rules.
         unsafe { std::slice::from_raw_parts(self.mapping.base.as_ptr().add(start), length) }
     }
 
     fn bytes_mut(&mut self, start: usize, length: usize) -> &mut [u8] {
-        assert!(start + length <= self.mapping.bytes, "a slot lies within the ring");
+        assert!(start + length <= self.mapping.bytes, "the range lies within the ring");
         // SAFETY: as in `bytes`, and `&mut self` makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.base.as_ptr().add(start), length) }
     }
@@ -121,11 +129,11 @@ impl MappedPages {
 
 impl PageMemory for MappedPages {
     fn page(&self, slot: usize) -> &[u8] {
-        self.bytes(CONTROL_BYTES + slot * self.mapping.page_bytes, self.mapping.page_bytes)
+        self.bytes(self.mapping.slot_start(slot), self.mapping.page_bytes)
     }
 
     fn page_mut(&mut self, slot: usize) -> &mut [u8] {
-        self.bytes_mut(CONTROL_BYTES + slot * self.mapping.page_bytes, self.mapping.page_bytes)
+        self.bytes_mut(self.mapping.slot_start(slot), self.mapping.page_bytes)
     }
 
     fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
@@ -139,18 +147,18 @@ impl PageMemory for MappedPages {
     }
 
     fn staging(&self) -> &[u8] {
-        self.bytes(self.mapping.bytes - STAGING_BYTES, STAGING_BYTES)
+        self.bytes(self.mapping.staging_start(), STAGING_BYTES)
     }
 
     fn staging_mut(&mut self) -> &mut [u8] {
-        self.bytes_mut(self.mapping.bytes - STAGING_BYTES, STAGING_BYTES)
+        self.bytes_mut(self.mapping.staging_start(), STAGING_BYTES)
     }
 
-    fn unstage(&mut self, slot: usize, at: usize, bytes: usize) {
-        let page_bytes = self.mapping.page_bytes;
-        let staging_from = self.mapping.bytes - STAGING_BYTES;
-        let (slots, staging) = self.bytes_mut(0, self.mapping.bytes).split_at_mut(staging_from);
-        let page = &mut slots[CONTROL_BYTES + slot * page_bytes..][..page_bytes];
+    fn destage(&mut self, slot: usize, at: usize, bytes: usize) {
+        let (page_start, page_bytes) = (self.mapping.slot_start(slot), self.mapping.page_bytes);
+        let staging_start = self.mapping.staging_start();
+        let (slots, staging) = self.bytes_mut(0, self.mapping.bytes).split_at_mut(staging_start);
+        let page = &mut slots[page_start..][..page_bytes];
         copy_past_caches(&mut page[at..at + bytes], &staging[..bytes]);
     }
 
@@ -312,7 +320,7 @@ mod tests {
         assert_eq!(ring.staging(), staged);
         for (at, bytes) in [(0, 8192), (72, 160), (8191, 1), (64, 6000), (4096, 0)] {
             ring.page_mut(1).fill(2);
-            ring.unstage(1, at, bytes);
+            ring.destage(1, at, bytes);
             let (before, rest) = ring.page(1).split_at(at);
             let (put, behind) = rest.split_at(bytes);
             assert_eq!(put, &staged[..bytes]);

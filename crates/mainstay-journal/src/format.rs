@@ -241,7 +241,7 @@ impl PageHeader {
 /// The bytes that a record with `payload` bytes takes, padding included.
 #[inline]
 #[must_use]
-pub fn record_bytes(payload: usize) -> usize {
+pub const fn record_bytes(payload: usize) -> usize {
     (RECORD_HEADER_BYTES + payload + (RECORD_ALIGNMENT_BYTES - 1)) & !(RECORD_ALIGNMENT_BYTES - 1)
 }
 

@@ -149,8 +149,8 @@ pub struct Journal<M> {
     page_start: Lsn,
     /// Offset in the open page of the next record.
     fill: usize,
-    /// Offset in the open page from which on records stand in the staging buffer; `fill` if none does.
-    staged_from: usize,
+    /// Of what the open page holds, so many bytes at its end are in the staging buffer.
+    staged_bytes: usize,
     /// Offset in the open page up to which records are put without a further look: its half, then its end.
     room_end: usize,
     half_bytes_min: usize,
@@ -213,7 +213,7 @@ impl<M: PageMemory> Journal<M> {
             slot: geometry.slot_of(page),
             page_start,
             fill: resume.tail.len(),
-            staged_from: resume.tail.len(),
+            staged_bytes: 0,
             room_end: page_bytes,
             half_bytes_min: resume.half_bytes_min,
             next_page: if open { page + 1 } else { page },
@@ -273,7 +273,7 @@ impl<M: PageMemory> Journal<M> {
         ring::write_header(control, self.store, self.generation, self.geometry);
     }
 
-    /// Copies a record into the current page; `parts` are its payload, one after another. Level `Process` when this
+    /// Copies a record into the ring; `parts` are its payload, one after another. Level `Process` when this
     /// returns, if the ring is a shared mapping.
     ///
     /// # Errors
@@ -350,7 +350,7 @@ impl<M: PageMemory> Journal<M> {
     }
 
     fn close_page(&mut self) {
-        self.unstage();
+        self.destage();
         let left = self.page_bytes - self.fill;
         let mut data_end = self.fill;
         if left >= RECORD_HEADER_BYTES {
@@ -386,7 +386,6 @@ impl<M: PageMemory> Journal<M> {
         let header = PageHeader { page, generation: self.generation, watermark: self.durable };
         self.memory.page_mut(self.slot)[..PAGE_HEADER_BYTES].copy_from_slice(&header.encode(self.store));
         self.fill = PAGE_HEADER_BYTES;
-        self.staged_from = self.fill;
         // One page alone is the synchronous baseline: it is written when it is full.
         let whole = self.slots.len() == 1 || self.buffer_only;
         self.room_end = if whole { self.page_bytes } else { self.page_bytes / 2 };

@@ -1,11 +1,11 @@
 //! The paged log on disk, without the disk.
 //!
-//! Records are appended to pages in a shared mapping (level `Process` at once, without a system call); they are
+//! Records are appended to pages in a shared mapping (level `Process` at once, without a system call), short ones by way of a staging buffer in it; pages are
 //! written by halves behind the caller's back; a flush makes everything appended so far durable with one write. Byte formats:
 //! `docs/journal-format.md`.
 //!
 //! ```text
-//!   append ──> page 0 │ page 1 │ page 2      shared mapping (the ring), found again by repair after kill -9
+//!   append ──> page 0 │ page 1 │ page 2 │ staging      shared mapping (the ring), found again by repair after kill -9
 //!                 │        │
 //!                 └ Write ─┴─> segment 7 │ segment 8 │ …    files written once in full, recycled behind a checkpoint
 //! ```

@@ -1,14 +1,14 @@
-//! The ring of pages that appends are copied into, as seen by the journal: bytes that outlive this process when they
+//! The ring that appends are copied into, pages and a staging buffer, as seen by the journal: bytes that outlive this process when they
 //! are a shared mapping, and a heap when they are not.
 
-use mainstay_checksum::copy_and_checksum;
+use mainstay_checksum::crc32c_append;
 
 /// Bytes of the control block before the pages: its own header, then cells that survive kill -9 (see
 /// `docs/journal-format.md`).
 pub const CONTROL_BYTES: usize = 4096;
 
-/// Bytes of the staging buffer behind the pages: short records are put there, and from there into their page many at a time. Larger, it would push
-/// what appends between them use out of a core's first cache; smaller, the wait at the end of each copy past the caches is shared by fewer records.
+/// Bytes of the staging buffer behind the pages: short records are put there, and from there into their page many at a time. Larger, it pushes what
+/// its users work on out of a core's first cache; smaller, fewer records share the wait at the end of a copy past the caches.
 pub const STAGING_BYTES: usize = 16 << 10;
 
 /// Bytes of the file of a ring of `pages` slots of `page_bytes`.
@@ -26,29 +26,20 @@ pub trait PageMemory {
     fn page_mut(&mut self, slot: usize) -> &mut [u8];
     /// Copies `part` to `at` in a slot and returns the CRC-32C continued with it. For long parts, of which it matters how they are copied.
     fn put_long(&mut self, slot: usize, at: usize, part: &[u8], crc: u32) -> u32 {
-        copy_and_checksum(crc, &mut self.page_mut(slot)[at..][..part.len()], part)
+        self.page_mut(slot)[at..][..part.len()].copy_from_slice(part);
+        crc32c_append(crc, part)
     }
-    /// The staging buffer, [`STAGING_BYTES`] long. Nothing is ever written to disk from here, so that its bytes stay in the caches of who appends.
+    /// The staging buffer, [`STAGING_BYTES`] long. No effect names it, so that its bytes stay in the caches of who appends: only the kernel's write-back of
+    /// the ring's file reads them.
     fn staging(&self) -> &[u8];
     /// The staging buffer, to be filled.
     fn staging_mut(&mut self) -> &mut [u8];
     /// Copies the first `bytes` of the staging buffer to `at` in a slot. Whoever is told to write them finds them there.
-    fn unstage(&mut self, slot: usize, at: usize, bytes: usize);
+    fn destage(&mut self, slot: usize, at: usize, bytes: usize);
     /// The control block, [`CONTROL_BYTES`] long.
     fn control(&self) -> &[u8];
     /// The control block, to be changed.
     fn control_mut(&mut self) -> &mut [u8];
-}
-
-/// The bytes of a ring's file, as a shared mapping leaves them there.
-#[must_use]
-pub fn file_of(memory: &impl PageMemory, pages: u16) -> Vec<u8> {
-    let mut file = memory.control().to_vec();
-    for slot in 0..usize::from(pages) {
-        file.extend_from_slice(memory.page(slot));
-    }
-    file.extend_from_slice(memory.staging());
-    file
 }
 
 /// A ring in the heap: level `Memory`, for simulations, tests and measurements.
@@ -85,6 +76,12 @@ impl HeapPages {
             staging: staging.to_vec(),
         }
     }
+
+    /// The bytes of its file, as a shared mapping would leave them there.
+    #[must_use]
+    pub fn to_file(&self) -> Vec<u8> {
+        [&self.control, &self.pages.concat(), &self.staging].map(Vec::as_slice).concat()
+    }
 }
 
 impl PageMemory for HeapPages {
@@ -104,7 +101,7 @@ impl PageMemory for HeapPages {
         &mut self.staging
     }
 
-    fn unstage(&mut self, slot: usize, at: usize, bytes: usize) {
+    fn destage(&mut self, slot: usize, at: usize, bytes: usize) {
         self.pages[slot][at..at + bytes].copy_from_slice(&self.staging[..bytes]);
     }
 

@@ -4,6 +4,7 @@ use crate::format::{FILE_HEADER_BYTES, FileHeader, FileKind, u64_at};
 use crate::geometry::Geometry;
 use crate::open::{Attempt, NOTE_BYTES, Note};
 use crate::striping::Striping;
+use crate::survey::claims;
 use mainstay_checksum::crc32c_append;
 use mainstay_types::id::{Generation, Lsn, StoreId};
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -15,7 +16,7 @@ const ATTEMPT_CELL: usize = 1536;
 /// Offset of the note: end, bytes, check. In the attempt's sector: a power loss must not keep a note without the end of its attempt.
 const NOTE_CELL: usize = ATTEMPT_CELL + 32;
 const NOTE_CHECK: usize = NOTE_CELL + 8 + NOTE_BYTES;
-/// Offset of the LSN of the first record in the staging buffer; 0: none is there.
+/// Offset of the LSN of the first record in the staging buffer, and its complement; 0: none is there.
 const STAGED_CELL: usize = 2048;
 
 /// What the cells say.
@@ -26,17 +27,22 @@ pub(crate) struct Cells {
     pub(crate) note: Option<Note>,
 }
 
-/// Where the staging buffer's records belong. It has no check of its own: a process dies before or after the store, and the first record there must say the same.
-pub(crate) fn read_staged(control: &[u8]) -> Option<Lsn> {
-    Some(Lsn(u64_at(control, STAGED_CELL))).filter(|&lsn| lsn > Lsn::ZERO)
+/// Where the records of the staging buffer belong, if it has any. A torn cell is of a moment at which they were in their page already, or none had
+/// come yet; of a damaged one the half counts that the first record confirms.
+pub(crate) fn read_staged(control: &[u8], staging: &[u8]) -> Option<Lsn> {
+    let [value, other] = [u64_at(control, STAGED_CELL), !u64_at(control, STAGED_CELL + 8)].map(Lsn);
+    let whole = value == other;
+    [value, other].into_iter().find(|&lsn| lsn > Lsn::ZERO && (whole || claims(staging, lsn)))
 }
 
 /// Says from which LSN on records are in the staging buffer, or that none is. Wherever the process dies, what it has stored before is there, and what it
 /// stores later is not there without this.
 #[inline]
 pub(crate) fn write_staged(control: &mut [u8], first: Option<Lsn>) {
+    let value = first.unwrap_or(Lsn::ZERO).0;
     compiler_fence(Ordering::SeqCst);
-    put_u64(control, STAGED_CELL, first.unwrap_or(Lsn::ZERO).0);
+    put_u64(control, STAGED_CELL, value);
+    put_u64(control, STAGED_CELL + 8, !value);
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -141,14 +147,28 @@ mod tests {
     #[test]
     fn the_cell_of_the_staging_buffer_shares_no_byte_with_another() {
         let mut control = [0; CONTROL_BYTES];
-        write_staged(&mut control, Some(Lsn(u64::MAX)));
-        assert_eq!(control.iter().filter(|&&byte| byte != 0).count(), 8);
-        assert_eq!(
-            read_cells(&control, Generation(0)),
-            Cells { watermark: Lsn::ZERO, attempt: None, note: None }
-        );
-        assert_eq!(read_staged(&control), Some(Lsn(u64::MAX)));
+        let nothing = [0; 64];
+        assert_eq!(read_staged(&control, &nothing), None, "a ring from before there was a staging buffer");
+        write_staged(&mut control, Some(Lsn(0x0101_0101_0101_0101)));
+        assert_eq!(control.iter().filter(|&&byte| byte != 0).count(), 16);
+        let cells = Cells { watermark: Lsn::ZERO, attempt: None, note: None };
+        assert_eq!(read_cells(&control, Generation(0)), cells);
+        assert_eq!(read_staged(&control, &nothing), Some(Lsn(0x0101_0101_0101_0101)));
         write_staged(&mut control, None);
-        assert_eq!((read_staged(&control), control), (None, [0; CONTROL_BYTES]));
+        assert_eq!(read_staged(&control, &nothing), None);
+    }
+
+    #[test]
+    fn a_damaged_cell_of_the_staging_buffer_counts_as_far_as_the_first_record_confirms_it() {
+        let mut control = [0; CONTROL_BYTES];
+        let mut staging = [0; 64];
+        put_u64(&mut staging, 8, 640);
+        write_staged(&mut control, Some(Lsn(640)));
+        for at in STAGED_CELL..STAGED_CELL + 16 {
+            control[at] ^= 4;
+            assert_eq!(read_staged(&control, &staging), Some(Lsn(640)), "byte {at}");
+            assert_eq!(read_staged(&control, &[0; 64]), None, "byte {at}");
+            control[at] ^= 4;
+        }
     }
 }

@@ -53,9 +53,9 @@ impl RingImage {
 
     /// Puts what stands in the staging buffer from LSN `first` on where it belongs. Behind its last record it holds what is no record of these places,
     /// and so did the page.
-    fn unstage(&mut self, staging: &[u8], first: Lsn) {
+    fn destage(&mut self, staging: &[u8], first: Lsn) {
         let page = self.geometry.page_of(first);
-        if self.page(page).is_none() || !claims(staging, first) {
+        if self.page(page).is_none() {
             return;
         }
         let page_bytes = self.geometry.page_bytes as usize;
@@ -330,12 +330,12 @@ fn read_ring(
     }
     let mut pages = vec![0; geometry.page_bytes as usize * usize::from(geometry.pages)];
     read_up_to(storage, &file.name, file.bytes, CONTROL_BYTES as u64, &mut pages)?;
-    // Zeroes where a ring of an earlier format ends.
-    let mut staging = [0; STAGING_BYTES];
-    read_up_to(storage, &file.name, file.bytes, (CONTROL_BYTES + pages.len()) as u64, &mut staging)?;
     let mut image = RingImage { cells, geometry, store: superblock.store, pages };
-    if let Some(first) = ring::read_staged(&control) {
-        image.unstage(&staging, first);
+    // Zeroes where a ring from before there was a staging buffer ends.
+    let mut staging = [0; STAGING_BYTES];
+    read_up_to(storage, &file.name, file.bytes, (CONTROL_BYTES + image.pages.len()) as u64, &mut staging)?;
+    if let Some(first) = ring::read_staged(&control, &staging) {
+        image.destage(&staging, first);
     }
     Ok(Ring::Present(image))
 }

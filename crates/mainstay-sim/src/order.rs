@@ -9,7 +9,7 @@ use crate::subject::{Stopped, Subject};
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::format::{PAGE_HEADER_BYTES, RECORD_HEADER_BYTES, record_bytes};
 use mainstay_journal::geometry::Geometry;
-use mainstay_journal::journal::Journal;
+use mainstay_journal::journal::{Journal, NotInRing};
 use mainstay_journal::memory::PageMemory;
 use mainstay_journal::record::Kind;
 use mainstay_process::event::Identity;
@@ -118,15 +118,12 @@ impl<S: Subject> Order<S> {
     pub(crate) fn observe<M: PageMemory>(&mut self, journal: &Journal<M>) -> Result<(), Violation> {
         let end = journal.end();
         let from = self.end();
-        let page_bytes = u64::from(self.geometry.page_bytes);
-        while self.end() < end {
-            let at = self.end();
-            let until = end.min(Lsn((at.0 / page_bytes + 1) * page_bytes));
-            if journal.copy(at, until, &mut self.bytes).is_err() {
-                let gap = (until.0 - at.0) as usize;
-                assert!(gap < RECORD_HEADER_BYTES, "the ring has what was appended since");
-                self.bytes.resize(self.bytes.len() + gap, 0);
-            }
+        while let Err(NotInRing { lsn }) = journal.copy(self.end(), end, &mut self.bytes) {
+            // The page ends too close behind its last record for another one, so nothing that was appended has left with it.
+            let page_bytes = self.geometry.page_bytes as usize;
+            let gap = page_bytes - self.geometry.offset_in_page(lsn);
+            assert!(gap < RECORD_HEADER_BYTES, "the ring has what was appended since");
+            self.bytes.resize(self.bytes.len() + gap, 0);
         }
         self.parse(from)?;
         self.run_model()

@@ -1,6 +1,6 @@
 //! The ring of a simulated process: memory that outlives it, as a shared mapping does.
 
-use mainstay_journal::memory::{HeapPages, PageMemory, file_of};
+use mainstay_journal::memory::{HeapPages, PageMemory};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -11,19 +11,18 @@ pub(crate) type Left = Rc<RefCell<Option<Vec<u8>>>>;
 #[derive(Debug)]
 pub(crate) struct Ring {
     pages: HeapPages,
-    count: u16,
     left: Left,
 }
 
 impl Ring {
     /// A ring with the bytes of its file, control block first.
     pub(crate) fn new(file: &[u8], page_bytes: u32, count: u16, left: &Left) -> Self {
-        Self { pages: HeapPages::of_file(file, page_bytes, count), count, left: Rc::clone(left) }
+        Self { pages: HeapPages::of_file(file, page_bytes, count), left: Rc::clone(left) }
     }
 
     /// The bytes of its file.
     pub(crate) fn image(&self) -> Vec<u8> {
-        file_of(&self.pages, self.count)
+        self.pages.to_file()
     }
 }
 
@@ -50,8 +49,8 @@ impl PageMemory for Ring {
         self.pages.staging_mut()
     }
 
-    fn unstage(&mut self, slot: usize, at: usize, bytes: usize) {
-        self.pages.unstage(slot, at, bytes);
+    fn destage(&mut self, slot: usize, at: usize, bytes: usize) {
+        self.pages.destage(slot, at, bytes);
     }
 
     fn control(&self) -> &[u8] {

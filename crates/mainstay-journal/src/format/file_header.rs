@@ -8,10 +8,10 @@ use mainstay_types::id::{Generation, StoreId};
 /// The newest format version read.
 pub const FORMAT_VERSION: u32 = 3;
 
-/// The format version written into the ring: a program that knows no staging buffer must not take what is left for all there is.
-const FORMAT_VERSION_STAGED: u32 = 3;
+/// The one written into the ring: a program that knows no staging buffer must not take what is left for all there is.
+const FORMAT_VERSION_RING: u32 = FORMAT_VERSION;
 
-/// The format version written into the other files of a journal over several directories.
+/// The one written into the other files of a journal over several directories.
 const FORMAT_VERSION_STRIPED: u32 = 2;
 
 /// The one written into them where there is one directory: a program that knows no other reads that too.
@@ -81,7 +81,7 @@ impl FileHeader {
         put(&mut bytes, 0, &kind.magic());
         let Striping { stripe, stripes } = self.striping;
         let version = match (kind, stripes) {
-            (FileKind::Ring, _) => FORMAT_VERSION_STAGED,
+            (FileKind::Ring, _) => FORMAT_VERSION_RING,
             (_, 1) => FORMAT_VERSION_UNSTRIPED,
             _ => FORMAT_VERSION_STRIPED,
         };
@@ -158,14 +158,14 @@ mod tests {
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes[..511]), Err(HeaderError::Damaged));
 
         let mut newer = bytes;
-        newer[8] = 4;
+        newer[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
         assert_eq!(FileHeader::decode(FileKind::Segment, &newer), Err(HeaderError::Damaged));
         newer[12..16].fill(0);
         let crc = crc32c::crc32c(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(
             FileHeader::decode(FileKind::Segment, &newer),
-            Err(HeaderError::NewerVersion { found: 4 })
+            Err(HeaderError::NewerVersion { found: FORMAT_VERSION + 1 })
         );
     }
 }

@@ -19,26 +19,27 @@ impl<M: PageMemory> Journal<M> {
     ///
     /// # Errors
     /// [`NotInRing`]; the bytes before that place have been added.
+    ///
+    /// # Panics
+    /// When `to` is beyond [`Journal::end`].
     pub fn copy(&self, from: Lsn, to: Lsn, into: &mut Vec<u8>) -> Result<(), NotInRing> {
+        assert!(to <= self.end, "only what was appended is copied");
+        let staged = Lsn(self.end.0 - self.staged_bytes as u64);
         let mut at = from;
-        while at < to {
+        while at < to.min(staged) {
             let page = self.geometry.page_of(at);
             let bytes = self.memory.page(self.geometry.slot_of(page));
             if PageHeader::decode(self.store, bytes).is_none_or(|header| header.page != page) {
                 return Err(NotInRing { lsn: at });
             }
             let start = self.geometry.page_start(page);
-            let until = to.min(start.plus(self.page_bytes as u64));
-            let [mut offset, end] = [at, until].map(|lsn| (lsn.0 - start.0) as usize);
-            let staged_from = if self.open && start == self.page_start { self.staged_from } else { end };
-            if offset < staged_from {
-                into.extend_from_slice(&bytes[offset..end.min(staged_from)]);
-                offset = end.min(staged_from);
-            }
-            if offset < end {
-                into.extend_from_slice(&self.memory.staging()[offset - staged_from..end - staged_from]);
-            }
+            let until = to.min(staged).min(start.plus(self.page_bytes as u64));
+            into.extend_from_slice(&bytes[self.geometry.offset_in_page(at)..(until.0 - start.0) as usize]);
             at = until;
+        }
+        if at < to {
+            let [at, to] = [at, to].map(|lsn| (lsn.0 - staged.0) as usize);
+            into.extend_from_slice(&self.memory.staging()[at..to]);
         }
         Ok(())
     }

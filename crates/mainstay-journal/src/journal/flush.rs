@@ -75,8 +75,8 @@ impl<M: PageMemory> Journal<M> {
     }
 
     fn write_to(&mut self, index: usize, to: usize, durable: bool, out: &mut Vec<DiskEffect>) -> Ticket {
-        if self.open && index == self.slot {
-            self.unstage();
+        if index == self.slot {
+            self.destage();
         }
         let ticket = self.ticket();
         let slot = &mut self.slots[index];

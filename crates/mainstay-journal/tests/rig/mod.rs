@@ -6,7 +6,7 @@ use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Appended, Journal};
-use mainstay_journal::memory::{HeapPages, PageMemory, file_of};
+use mainstay_journal::memory::{HeapPages, PageMemory};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::{OpenError, OpenReport, Opened, open};
 use mainstay_journal::options::OpenOptions;
@@ -34,20 +34,26 @@ pub fn in_halves(pages: u16) -> OpenOptions {
     }
 }
 
-pub struct Rig {
+pub struct Rig<M = HeapPages> {
     pub storage: MemoryStorage,
     pub catalog: Catalog,
-    pub journal: Journal<HeapPages>,
+    pub journal: Journal<M>,
     pub report: OpenReport,
     /// Asked for and not done yet.
     pub asked: Vec<DiskEffect>,
 }
 
-impl Rig {
-    pub fn open(mut storage: MemoryStorage, options: &OpenOptions) -> Result<Self, OpenError> {
+impl<M: PageMemory> Rig<M> {
+    /// Opens what is in `storage`, with a ring of zeroes that `memory` may wrap.
+    pub fn open_in(
+        mut storage: MemoryStorage,
+        options: &OpenOptions,
+        memory: impl FnOnce(HeapPages) -> M,
+    ) -> Result<Self, OpenError> {
         let Opened { catalog, resume, report } = open(&mut storage, options)?;
         let geometry = resume.geometry();
-        let journal = Journal::start(resume, HeapPages::new(geometry.page_bytes, geometry.pages));
+        let pages = HeapPages::new(geometry.page_bytes, geometry.pages);
+        let journal = Journal::start(resume, memory(pages));
         Ok(Self { storage, catalog, journal, report, asked: Vec::new() })
     }
 
@@ -145,6 +151,24 @@ impl Rig {
         assert_eq!(self.journal.durable(), self.journal.end());
     }
 
+    /// The payloads from the first byte to what was durable at opening.
+    pub fn read_back(&mut self) -> Result<Vec<Vec<u8>>, ReadError> {
+        let (from, to) = (self.report.first, self.report.end);
+        let mut reader = Reader::new(&mut self.storage, &self.catalog, from, to);
+        let mut payloads = Vec::new();
+        while let Some(record) = reader.next()? {
+            assert_eq!((record.kind, record.instance), (Kind::FIRST_USER, InstanceId(7)));
+            payloads.push(record.payload.to_vec());
+        }
+        Ok(payloads)
+    }
+}
+
+impl Rig {
+    pub fn open(storage: MemoryStorage, options: &OpenOptions) -> Result<Self, OpenError> {
+        Self::open_in(storage, options, |pages| pages)
+    }
+
     /// A clean stop.
     pub fn stop(mut self) -> MemoryStorage {
         self.flush_and_settle();
@@ -161,7 +185,7 @@ impl Rig {
 
     /// The bytes of the ring as a shared mapping has them.
     pub fn ring(&self) -> Vec<u8> {
-        file_of(self.journal.memory(), self.report.geometry.pages)
+        self.journal.memory().to_file()
     }
 
     /// kill -9: the page cache and the mapping stay.
@@ -174,18 +198,6 @@ impl Rig {
     /// Power loss: what was not synced may be gone.
     pub fn cut(self, choose: &mut dyn FnMut(u64) -> u64) -> MemoryStorage {
         self.kill().crash_image(choose)
-    }
-
-    /// The payloads from the first byte to what was durable at opening.
-    pub fn read_back(&mut self) -> Result<Vec<Vec<u8>>, ReadError> {
-        let (from, to) = (self.report.first, self.report.end);
-        let mut reader = Reader::new(&mut self.storage, &self.catalog, from, to);
-        let mut payloads = Vec::new();
-        while let Some(record) = reader.next()? {
-            assert_eq!((record.kind, record.instance), (Kind::FIRST_USER, InstanceId(7)));
-            payloads.push(record.payload.to_vec());
-        }
-        Ok(payloads)
     }
 }
 

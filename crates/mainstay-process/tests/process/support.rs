@@ -6,7 +6,7 @@ use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
 use mainstay_journal::geometry::Geometry;
 use mainstay_journal::journal::Journal;
-use mainstay_journal::memory::{CONTROL_BYTES, HeapPages, PageMemory, file_of};
+use mainstay_journal::memory::{CONTROL_BYTES, HeapPages, PageMemory};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::{self, OpenReport};
 use mainstay_journal::options::OpenOptions;
@@ -222,7 +222,7 @@ impl<H: Handler> Machine<H> {
     /// The same, the control block of the ring as `change` leaves it.
     pub(crate) fn copied_with(&self, change: impl FnOnce(&mut [u8])) -> MemoryStorage {
         let (memory, mut storage) = (self.process.journal().memory(), self.storage.clone());
-        let mut ring = file_of(memory, 3);
+        let mut ring = memory.to_file();
         change(&mut ring[..CONTROL_BYTES]);
         storage.store_mapping("ring", &ring);
         storage

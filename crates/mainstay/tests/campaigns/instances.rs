@@ -185,11 +185,14 @@ fn found_in_short<F: Flaw>(property: &str) -> CampaignFailure {
 struct Sound;
 impl Flaw for Sound {}
 
+/// In fewer of them hardly any node is rolled back.
+const SOUND_SEEDS: u64 = 120;
+
 #[test]
 fn sound_instances_pass_and_are_crashed_everywhere() {
-    let report = bank::<Sound>(120).report();
+    let report = bank::<Sound>(SOUND_SEEDS).report();
     assert_eq!(report.failure, None, "{report}");
-    assert!(report.deliveries > 120 * 20 && report.crashes >= 120 * 3, "{report}");
+    assert!(report.deliveries > SOUND_SEEDS * 20 && report.crashes >= SOUND_SEEDS * 3, "{report}");
     for kind in [
         "kill",
         "power_cut",

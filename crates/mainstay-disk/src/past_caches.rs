@@ -1,4 +1,4 @@
-//! Copying with a checksum, and past the caches, where the processor can, what nobody reads again soon.
+//! Copying past the caches, where the processor can, what nobody on this core reads again soon.
 //!
 //! A copy through the caches first fetches what it overwrites, and pushes out what others need; what it leaves there has to be taken from this
 //! core again by whoever writes it to a disk.
@@ -7,19 +7,9 @@
 ///
 /// # Panics
 /// When the two differ in length.
-pub fn copy_past_caches(into: &mut [u8], from: &[u8]) {
+pub(crate) fn copy_past_caches(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len(), "a copy is as long as what it is of");
     copy(into, from);
-}
-
-/// Copies `from` to `into` through the caches and continues a CRC-32C with it, of the bytes where they come from.
-///
-/// # Panics
-/// When the two differ in length.
-#[must_use]
-pub fn copy_and_checksum(crc: u32, into: &mut [u8], from: &[u8]) -> u32 {
-    into.copy_from_slice(from);
-    crate::crc32c_append(crc, from)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
