@@ -10,6 +10,7 @@ use mainstay_journal::storage::{Operation, Storage, StorageError};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,7 @@ impl MappedPages {
     /// All its blocks are reserved before it is mapped, so that a full disk is an error here and never a signal
     /// (`SIGBUS`) at an append. Its pages are faulted in by a thread of their own, so that an append later faults only after
     /// write-back and a recovery does not wait for it.
-    /// A file of another length is replaced: it is no ring of this geometry, or one of an earlier format; opening has settled what it held.
+    /// A file of another length is replaced: it is no ring of this geometry. One from before there was a staging buffer gets one.
     ///
     /// # Errors
     /// [`mainstay_journal::storage::Failure::NoSpace`] when the ring does not fit on the disk; nothing is left behind then.
@@ -87,9 +88,11 @@ impl MappedPages {
     ) -> Result<Self, StorageError> {
         let bytes = ring_bytes(page_bytes, pages);
         let page_bytes = page_bytes as usize;
+        let unstaged = (bytes - STAGING_BYTES) as u64;
         let present = storage.list()?.into_iter().find(|entry| entry.name == file);
+        let short = present.as_ref().is_some_and(|entry| entry.bytes == unstaged);
         match present {
-            Some(entry) if entry.bytes == bytes as u64 => {}
+            Some(entry) if entry.bytes == bytes as u64 || short => {}
             Some(_) => {
                 storage.remove(file)?;
                 storage.create(file, bytes as u64)?;
@@ -102,6 +105,9 @@ impl MappedPages {
             failure: failure_of(&error),
         };
         let handle = OpenOptions::new().read(true).write(true).open(storage.path(file)).map_err(fault)?;
+        if short {
+            handle.write_all_at(&[0; STAGING_BYTES], unstaged).map_err(fault)?;
+        }
         reserve(&handle, bytes).map_err(fault)?;
         let mapping = Arc::new(map(&handle, bytes, page_bytes).map_err(fault)?);
         let populating = Populating::begin(&mapping);
@@ -280,6 +286,14 @@ mod tests {
         File::create(storage.path("ring")).unwrap().set_len(4096 + 8192 + 16384).unwrap();
         let ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
         assert!(std::fs::metadata(storage.path("ring")).unwrap().blocks() * 512 >= 4096 + 8192 + 16384);
+        drop(ring);
+        File::options().write(true).open(storage.path("ring")).unwrap().set_len(4096 + 8192).unwrap();
+        let mut ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
+        ring.page_mut(0).fill(7);
+        assert!(ring.staging().iter().all(|&byte| byte == 0), "it was short of these");
+        drop(ring);
+        let ring = MappedPages::open(&mut storage, "ring", 8192, 1).unwrap();
+        assert!(ring.page(0).iter().all(|&byte| byte == 7), "it is the same file");
         drop(ring);
         let ring = MappedPages::open(&mut storage, "ring", 4096, 2).unwrap();
         assert_eq!(ring.page(1).len(), 4096);

@@ -3,7 +3,7 @@
 
 mod file_header;
 
-pub use self::file_header::{FORMAT_VERSION, FileHeader, FileKind, HeaderError};
+pub use self::file_header::{FileHeader, FileKind, HeaderError};
 use crate::geometry::{Geometry, SEGMENT_HEADER_BYTES};
 use crate::memory::CONTROL_BYTES;
 use crate::record::Kind;

@@ -43,6 +43,8 @@ pub struct Resume {
     pub(crate) half_bytes_min: usize,
     pub(crate) attempt: Option<Attempt>,
     pub(crate) note: Option<Note>,
+    /// The ring may have records at addresses that this life gives out again.
+    pub(crate) clear_ring: bool,
 }
 
 impl Resume {
@@ -242,7 +244,7 @@ impl<M: PageMemory> Journal<M> {
             watermark_turn: 0,
             stats: Stats::default(),
         };
-        journal.format_ring(&resume.tail, resume.note);
+        journal.format_ring(&resume);
         if open {
             journal.slots[journal.slot] = Slot::opened(page, resume.tail.len());
             journal.put_life();
@@ -253,23 +255,26 @@ impl<M: PageMemory> Journal<M> {
     }
 
     /// Cells and pages first, the header last: until then the ring counts as the previous life's, of which everything
-    /// is settled.
-    fn format_ring(&mut self, tail: &[u8], note: Option<Note>) {
+    /// is settled. What a cut has left is cleared, lest it be taken for a record that was being copied when this life dies.
+    fn format_ring(&mut self, resume: &Resume) {
+        let tail = &resume.tail[..];
         for slot in 0..self.slots.len() {
             let page = self.memory.page_mut(slot);
             assert_eq!(page.len(), self.page_bytes, "the ring has the sizes that were asked for");
-            page[..PAGE_HEADER_BYTES].fill(0);
+            let cleared = if resume.clear_ring { self.page_bytes } else { PAGE_HEADER_BYTES };
+            page[..cleared].fill(0);
         }
         let page = self.memory.page_mut(self.slot);
         page[..tail.len()].copy_from_slice(tail);
         page[tail.len()..].fill(0);
+        self.memory.staging_mut().fill(0);
         for _ in 0..2 {
             self.publish_watermark();
         }
         let control = self.memory.control_mut();
         ring::write_staged(control, None);
         ring::write_attempt(control, self.attempt);
-        ring::write_note(control, note, self.generation);
+        ring::write_note(control, resume.note, self.generation);
         ring::write_header(control, self.store, self.generation, self.geometry);
     }
 

@@ -33,6 +33,7 @@ pub mod reader;
 pub mod record;
 pub mod repair;
 mod ring;
+mod ring_image;
 mod slot;
 pub mod stats;
 pub mod storage;

@@ -11,9 +11,10 @@ use crate::journal::Resume;
 use crate::memory::CONTROL_BYTES;
 use crate::options::OpenOptions;
 use crate::record::Kind;
+use crate::ring_image::Ring;
 use crate::storage::{Failure, Storage, StorageError};
 use crate::striping::{self, Striping};
-use crate::survey::{Ring, Survey, survey};
+use crate::survey::{Survey, survey};
 use crate::walk::{Patched, Walked, walk};
 use mainstay_types::id::{Generation, InstanceId, Lsn, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -332,6 +333,7 @@ pub fn open(storage: &mut dyn Storage, options: &OpenOptions) -> Result<Opened, 
         half_bytes_min: options.half_bytes_min.max(BLOCK_BYTES) as usize,
         attempt: report.attempt,
         note: report.note,
+        clear_ring: report.cut.is_some() || survey.ring_image().is_none(),
     };
     Ok(Opened { catalog, resume, report })
 }

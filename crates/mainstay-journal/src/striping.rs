@@ -115,7 +115,9 @@ pub(crate) fn check_identities(
         let mut bytes = [0; FILE_HEADER_BYTES];
         read_up_to(storage, &name, file.bytes, 0, &mut bytes)?;
         let header = match FileHeader::decode(FileKind::Stripe, &bytes) {
-            Err(HeaderError::NewerVersion { found }) => return Err(newer_version(&name, found)),
+            Err(HeaderError::NewerVersion { found, supported }) => {
+                return Err(newer_version(&name, found, supported));
+            }
             Err(HeaderError::Damaged) => {
                 unreadable.push(stripe);
                 continue;

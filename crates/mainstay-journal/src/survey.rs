@@ -1,14 +1,12 @@
-//! First look at a directory: its superblock, which file claims which segment, the ring. Reads only.
+//! First look at a directory: its superblock, which file claims which segment. Reads only.
 
 use crate::format::{
-    FILE_HEADER_BYTES, FileHeader, FileKind, HeaderError, PAGE_HEADER_BYTES, PageHeader, RING_FILE,
-    SUPERBLOCK_COPY_OFFSET, SUPERBLOCK_FILE, SUPERBLOCK_UNFINISHED_FILE, Superblock, segment_file_name,
-    segment_file_slot, u64_at,
+    FILE_HEADER_BYTES, FileHeader, FileKind, HeaderError, RING_FILE, SUPERBLOCK_COPY_OFFSET, SUPERBLOCK_FILE,
+    SUPERBLOCK_UNFINISHED_FILE, Superblock, segment_file_name, segment_file_slot, u64_at,
 };
 use crate::geometry::Geometry;
-use crate::memory::{CONTROL_BYTES, STAGING_BYTES};
 use crate::open::{Attempt, OpenError};
-use crate::ring::{self, Cells};
+use crate::ring_image::{Ring, RingImage, read_ring};
 use crate::storage::{FileEntry, Storage, StorageError};
 use crate::striping::{Striping, check_identities, stripe_of_slot};
 use mainstay_types::id::{Generation, Lsn, StoreId};
@@ -31,63 +29,6 @@ pub(crate) struct SegmentEntry {
 pub(crate) struct UnreadableEntry {
     pub(crate) slot: u64,
     pub(crate) bytes: u64,
-}
-
-/// The ring as the last life left it.
-#[derive(Clone, Debug)]
-pub(crate) struct RingImage {
-    pub(crate) cells: Cells,
-    geometry: Geometry,
-    store: StoreId,
-    pages: Vec<u8>,
-}
-
-impl RingImage {
-    /// The bytes of page number `page`, if its slot holds that page.
-    pub(crate) fn page(&self, page: u64) -> Option<(&[u8], PageHeader)> {
-        let page_bytes = self.geometry.page_bytes as usize;
-        let bytes = &self.pages[self.geometry.slot_of(page) * page_bytes..][..page_bytes];
-        let header = PageHeader::decode(self.store, &bytes[..PAGE_HEADER_BYTES])?;
-        (header.page == page).then_some((bytes, header))
-    }
-
-    /// Puts what stands in the staging buffer from LSN `first` on where it belongs. Behind its last record it holds what is no record of these places,
-    /// and so did the page.
-    fn destage(&mut self, staging: &[u8], first: Lsn) {
-        let page = self.geometry.page_of(first);
-        if self.page(page).is_none() {
-            return;
-        }
-        let page_bytes = self.geometry.page_bytes as usize;
-        let offset = self.geometry.offset_in_page(first);
-        let place = &mut self.pages[self.geometry.slot_of(page) * page_bytes..][offset..page_bytes];
-        let bytes = place.len().min(staging.len());
-        place[..bytes].copy_from_slice(&staging[..bytes]);
-    }
-
-    /// The numbers of the pages it holds, in order.
-    pub(crate) fn page_numbers(&self) -> Vec<u64> {
-        let mut numbers: Vec<u64> = self
-            .pages
-            .chunks_exact(self.geometry.page_bytes as usize)
-            .filter_map(|bytes| PageHeader::decode(self.store, bytes))
-            .map(|header| header.page)
-            .filter(|&page| self.page(page).is_some())
-            .collect();
-        numbers.sort_unstable();
-        numbers
-    }
-}
-
-/// What became of the ring.
-#[derive(Clone, Debug)]
-pub(crate) enum Ring {
-    /// It is the last life's.
-    Present(RingImage),
-    /// It is of an earlier life: everything in it was settled when the last life began.
-    Stale(Option<Attempt>),
-    /// It is not there, or unreadable.
-    Absent,
 }
 
 /// What a directory holds.
@@ -192,21 +133,21 @@ pub(crate) fn read_superblock(
         match Superblock::decode(&bytes) {
             Ok(copy) if copy.first.0.max(copy.watermark.0) < LSN_LIMIT => copies.push(copy),
             Ok(_) | Err(HeaderError::Damaged) => {}
-            Err(HeaderError::NewerVersion { found }) => newer = Some(found),
+            Err(HeaderError::NewerVersion { found, supported }) => newer = Some((found, supported)),
         }
     }
-    if let Some(found) = newer {
-        return Err(newer_version(&file.name, found));
+    if let Some((found, supported)) = newer {
+        return Err(newer_version(&file.name, found, supported));
     }
     let latest = copies.iter().copied().max_by_key(|copy| copy.serial).ok_or(OpenError::SuperblockDamaged)?;
     Ok((latest, copies))
 }
 
-pub(crate) fn newer_version(file: &str, found: u32) -> OpenError {
-    OpenError::NewerVersion { file: file.to_owned(), found, supported: crate::format::FORMAT_VERSION }
+pub(crate) fn newer_version(file: &str, found: u32, supported: u32) -> OpenError {
+    OpenError::NewerVersion { file: file.to_owned(), found, supported }
 }
 
-fn check_store(file: &str, expected: StoreId, found: StoreId) -> Result<(), OpenError> {
+pub(crate) fn check_store(file: &str, expected: StoreId, found: StoreId) -> Result<(), OpenError> {
     if expected == found {
         return Ok(());
     }
@@ -272,7 +213,9 @@ fn read_segment_header(
     read_up_to(storage, &file.name, file.bytes, 0, &mut bytes)?;
     let geometry = survey.geometry();
     let header = match FileHeader::decode(FileKind::Segment, &bytes) {
-        Err(HeaderError::NewerVersion { found }) => return Err(newer_version(&file.name, found)),
+        Err(HeaderError::NewerVersion { found, supported }) => {
+            return Err(newer_version(&file.name, found, supported));
+        }
         Err(HeaderError::Damaged) => {
             survey.unreadable.push(UnreadableEntry { slot, bytes: file.bytes });
             return Ok(());
@@ -305,39 +248,6 @@ fn read_segment_header(
         }
     }
     Ok(())
-}
-
-fn read_ring(
-    storage: &mut dyn Storage,
-    superblock: &Superblock,
-    file: &FileEntry,
-) -> Result<Ring, OpenError> {
-    let mut control = [0; CONTROL_BYTES];
-    read_up_to(storage, &file.name, file.bytes, 0, &mut control)?;
-    let header = match FileHeader::decode(FileKind::Ring, &control) {
-        Err(HeaderError::NewerVersion { found }) => return Err(newer_version(&file.name, found)),
-        Err(HeaderError::Damaged) => return Ok(Ring::Absent),
-        Ok(header) => header,
-    };
-    check_store(&file.name, superblock.store, header.store)?;
-    let geometry = superblock.geometry;
-    if header.geometry != geometry {
-        return Ok(Ring::Absent);
-    }
-    let cells = ring::read_cells(&control, header.generation);
-    if header.generation != superblock.generation {
-        return Ok(Ring::Stale(cells.attempt));
-    }
-    let mut pages = vec![0; geometry.page_bytes as usize * usize::from(geometry.pages)];
-    read_up_to(storage, &file.name, file.bytes, CONTROL_BYTES as u64, &mut pages)?;
-    let mut image = RingImage { cells, geometry, store: superblock.store, pages };
-    // Zeroes where a ring from before there was a staging buffer ends.
-    let mut staging = [0; STAGING_BYTES];
-    read_up_to(storage, &file.name, file.bytes, (CONTROL_BYTES + image.pages.len()) as u64, &mut staging)?;
-    if let Some(first) = ring::read_staged(&control, &staging) {
-        image.destage(&staging, first);
-    }
-    Ok(Ring::Present(image))
 }
 
 /// Whether `bytes`, at `offset` of its page, claims to be the record at `lsn`.

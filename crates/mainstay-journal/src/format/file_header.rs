@@ -5,13 +5,10 @@ use crate::geometry::Geometry;
 use crate::striping::Striping;
 use mainstay_types::id::{Generation, StoreId};
 
-/// The newest format version read.
-pub const FORMAT_VERSION: u32 = 3;
+/// The newest format version of the ring, and the one written: a program that knows no staging buffer must not take what is left for all there is.
+const FORMAT_VERSION_RING: u32 = 3;
 
-/// The one written into the ring: a program that knows no staging buffer must not take what is left for all there is.
-const FORMAT_VERSION_RING: u32 = FORMAT_VERSION;
-
-/// The one written into the other files of a journal over several directories.
+/// The newest of the other files, and the one written into those of a journal over several directories.
 const FORMAT_VERSION_STRIPED: u32 = 2;
 
 /// The one written into them where there is one directory: a program that knows no other reads that too.
@@ -37,6 +34,13 @@ impl FileKind {
             Self::Segment => *b"MSTSEGMT",
             Self::Ring => *b"MSTRRING",
             Self::Stripe => *b"MSTRIPED",
+        }
+    }
+
+    fn version_max(self) -> u32 {
+        match self {
+            Self::Ring => FORMAT_VERSION_RING,
+            Self::Superblock | Self::Segment | Self::Stripe => FORMAT_VERSION_STRIPED,
         }
     }
 }
@@ -70,6 +74,8 @@ pub enum HeaderError {
     NewerVersion {
         /// Its version.
         found: u32,
+        /// The newest that is read of this kind of file.
+        supported: u32,
     },
 }
 
@@ -115,8 +121,9 @@ impl FileHeader {
             return Err(HeaderError::Damaged);
         }
         let version = u32_at(bytes, 8);
-        if version > FORMAT_VERSION {
-            return Err(HeaderError::NewerVersion { found: version });
+        let supported = kind.version_max();
+        if version > supported {
+            return Err(HeaderError::NewerVersion { found: version, supported });
         }
         let geometry = Geometry {
             page_bytes: u32_at(bytes, 48),
@@ -158,14 +165,15 @@ mod tests {
         assert_eq!(FileHeader::decode(FileKind::Segment, &bytes[..511]), Err(HeaderError::Damaged));
 
         let mut newer = bytes;
-        newer[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
+        let supported = FORMAT_VERSION_STRIPED;
+        newer[8..12].copy_from_slice(&(supported + 1).to_le_bytes());
         assert_eq!(FileHeader::decode(FileKind::Segment, &newer), Err(HeaderError::Damaged));
         newer[12..16].fill(0);
         let crc = crc32c::crc32c(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(
             FileHeader::decode(FileKind::Segment, &newer),
-            Err(HeaderError::NewerVersion { found: FORMAT_VERSION + 1 })
+            Err(HeaderError::NewerVersion { found: supported + 1, supported })
         );
     }
 }

@@ -4,9 +4,10 @@
 
 use mainstay_journal::catalog::Catalog;
 use mainstay_journal::effect::{DiskEffect, DiskEvent};
+use mainstay_journal::format::RING_FILE;
 use mainstay_journal::geometry::{BLOCK_BYTES, Geometry};
 use mainstay_journal::journal::{AppendError, Appended, Journal};
-use mainstay_journal::memory::{HeapPages, PageMemory};
+use mainstay_journal::memory::{HeapPages, PageMemory, ring_bytes};
 use mainstay_journal::memory_storage::MemoryStorage;
 use mainstay_journal::open::{OpenError, OpenReport, Opened, open};
 use mainstay_journal::options::OpenOptions;
@@ -44,7 +45,7 @@ pub struct Rig<M = HeapPages> {
 }
 
 impl<M: PageMemory> Rig<M> {
-    /// Opens what is in `storage`, with a ring of zeroes that `memory` may wrap.
+    /// Opens what is in `storage`, with the ring that is there if it has the right length; `memory` may wrap it.
     pub fn open_in(
         mut storage: MemoryStorage,
         options: &OpenOptions,
@@ -52,7 +53,12 @@ impl<M: PageMemory> Rig<M> {
     ) -> Result<Self, OpenError> {
         let Opened { catalog, resume, report } = open(&mut storage, options)?;
         let geometry = resume.geometry();
-        let pages = HeapPages::new(geometry.page_bytes, geometry.pages);
+        let pages = match storage.bytes(RING_FILE) {
+            Some(ring) if ring.len() == ring_bytes(geometry.page_bytes, geometry.pages) => {
+                HeapPages::of_file(ring, geometry.page_bytes, geometry.pages)
+            }
+            _ => HeapPages::new(geometry.page_bytes, geometry.pages),
+        };
         let journal = Journal::start(resume, memory(pages));
         Ok(Self { storage, catalog, journal, report, asked: Vec::new() })
     }
