@@ -1,7 +1,7 @@
 //! Requests at 1 and at 64 clients: bare echo, each level, each policy; the bare sync in the same rounds.
 
 use super::load::{self, BODY_BYTES};
-use super::services::{bare_echo, serve, synced_echo};
+use super::services::{bare_echo, serve, serve_halting, synced_echo};
 use super::{Setting, StepError};
 use crate::floor::{DurableWrite, FloorFile};
 use crate::machine::Meter;
@@ -58,6 +58,13 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<(), 
         servers.push(Server { name, level: Some(level), address: service.address() });
         running.push(service);
     }
+    let halting = serve_halting(setting.directory, Policy::Deferred)?;
+    servers.push(Server {
+        name: "ours: deferred, disk, --cores-may-halt".to_owned(),
+        level: Some(Level::Disk),
+        address: halting.address(),
+    });
+    running.push(halting);
     let floor = |name: &str, method| {
         FloorFile::create(&setting.directory.join(name), method, 64 << 20, FLOOR_WRITE_BYTES)
     };

@@ -85,6 +85,13 @@ pub(crate) fn serve(directory: &Path, level: Level, policy: Policy) -> Result<Ru
     serve_settings(settings(directory, level, policy))
 }
 
+/// One at level disk that lets cores halt while a lone client waits.
+pub(super) fn serve_halting(directory: &Path, policy: Policy) -> Result<Running, StepError> {
+    let mut settings = settings(&directory.join("halting"), Level::Disk, policy);
+    settings.ingress.cores_may_halt = true;
+    serve_settings(settings)
+}
+
 /// One at level peers, whose log the region `data` of these nodes keeps.
 pub(super) fn serve_kept(
     directory: &Path,
