@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// to keep all from halting would cost too much.
 const CORES_MAX: usize = 4;
 
-/// Turns between two looks at the clock.
+/// Turns between two looks at the clock and at who else wants the core.
 const TURNS: u32 = 32;
 
 /// The threads, or none where it is not wanted or not possible. They end when this is dropped.
@@ -94,6 +94,8 @@ impl Turning {
         while !self.over.load(Ordering::SeqCst) {
             if self.wanted() {
                 (0..TURNS).for_each(|_| std::hint::spin_loop());
+                // Whoever has been woken on this core waits for up to 200 us otherwise, idle priority or not.
+                std::thread::yield_now();
                 continue;
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
