@@ -94,7 +94,7 @@ impl Turning {
         while !self.over.load(Ordering::SeqCst) {
             if self.wanted() {
                 (0..TURNS).for_each(|_| std::hint::spin_loop());
-                // Whoever has been woken on this core waits for up to 200 us otherwise, idle priority or not.
+                // Idle priority alone lets whoever is woken on this core wait, on some hosts for 200 us.
                 std::thread::yield_now();
                 continue;
             }
