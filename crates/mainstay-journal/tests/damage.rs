@@ -222,7 +222,7 @@ fn files_of_a_newer_version_are_refused_by_name() {
     for (file, _) in files(&history.sealed) {
         let mut storage = history.sealed.clone();
         storage.damage(&file, |bytes| newer(bytes));
-        let Err(OpenError::NewerVersion { file: named, found: 9, supported, .. }) =
+        let Err(OpenError::NewerVersion { file: named, found: 9, supported }) =
             open(&mut storage, &history.options)
         else {
             panic!("{file} was not refused");
